@@ -60,6 +60,9 @@ pub const PROCESS_ENDING: u32 = 131_072;
 /// It has asked for a record lock while something was speculative. The kernel may not know of that
 /// (`decisions/0213`): closing a descriptor gives it up.
 pub const PROCESS_LOCKED_AHEAD: u32 = 262_144;
+/// The process, or one that it descends from, has asked the kernel to wait for its children itself (`SA_NOCLDWAIT`).
+/// Whether that still holds the kernel knows.
+pub const PROCESS_NO_ZOMBIES: u32 = 524_288;
 /// Each of these is seen by whoever has something in common with the process, when it ends.
 pub const PROCESS_GIVES_BACK: u32 = PROCESS_LOCKS_OUTSIDE | PROCESS_UNDOES;
 /// What a new program has of the one before: what belongs to the process and not to its memory.
@@ -197,6 +200,7 @@ impl Process {
             | PROCESS_HEARS_OTHERS
             | PROCESS_PRIVILEGES
             | PROCESS_IN_PSEUDO
+            | PROCESS_NO_ZOMBIES
             | PROCESS_LOCKS_OUTSIDE;
         self.flags.fetch_or(parent.flags.load(Ordering::Relaxed) & INHERITED, Ordering::Relaxed);
         self.mapped_domains.store(parent.mapped_domains.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -2,26 +2,35 @@
 //! thread stops. While a thread says in its slot that it ignores SIGCHLD, the supervisor drops the signal without a
 //! look, wherever in the agent the thread is.
 //!
-//! And SIGTRAP, if it is ignored: the supervisor is told of that, because a step ends with it.
+//! And SIGTRAP, if it is ignored: the supervisor is told of that, because a step ends with it; and whether the kernel
+//! is to wait for children itself, of which `/proc` says nothing.
 
 use crate::clocks::Call;
 use crate::descriptors::is_threaded;
 use crate::gate;
 use crate::memory::read_program;
-use agent_abi::option;
+use agent_abi::{option, PROCESS_NO_ZOMBIES};
 use core::sync::atomic::Ordering;
 use syscall_table::nr;
 
 const SIG_IGN: u64 = 1;
+const SIGCHLD: u64 = 17;
 
 impl Call<'_> {
     /// `rt_sigaction`.
     pub fn set_action(&mut self) {
         const SIGTRAP: u64 = 5;
-        let mut handler = [0];
-        let is_set = self.arg(0) == SIGTRAP && read_program(self.arg(1), &mut handler);
-        if is_set && handler[0] == SIG_IGN {
-            self.world.options.fetch_or(option::TRAPS_IGNORED, Ordering::SeqCst);
+        const SA_NOCLDWAIT: u64 = 2;
+        let signal = self.arg(0);
+        let mut action = [0; 2];
+        if matches!(signal, SIGTRAP | SIGCHLD) && read_program(self.arg(1), &mut action) {
+            let [handler, flags] = action;
+            if signal == SIGTRAP && handler == SIG_IGN {
+                self.world.options.fetch_or(option::TRAPS_IGNORED, Ordering::SeqCst);
+            }
+            if signal == SIGCHLD && flags & SA_NOCLDWAIT != 0 {
+                self.process.flags.fetch_or(PROCESS_NO_ZOMBIES, Ordering::SeqCst);
+            }
         }
         self.proceed();
     }
@@ -39,7 +48,6 @@ impl Call<'_> {
 
 /// Whether SIGCHLD has no handler in this process.
 fn does_nothing() -> bool {
-    const SIGCHLD: u64 = 17;
     const SET_LEN: u64 = 8;
     // Handler, flags, restorer, mask.
     let mut action = [u64::MAX; 4];

@@ -303,3 +303,24 @@ fn what_nobody_reads_again_is_still_typed_ahead() {
     let script = format!("$S run -- bash -c '{inside}'; read x; read y; echo after $x $y");
     check_at_a_terminal(&script, b"one\ntwo\nthree\n", "got one\r\nafter two three\r\n");
 }
+
+/// Who asks whether there is input, and cannot be told, hears that, and goes on.
+#[test]
+fn an_answer_that_cannot_be_written_is_refused() {
+    if !has_root() {
+        return;
+    }
+    const PROGRAM: &str = r#"
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+page = ctypes.c_void_p(libc.mmap(None, ctypes.c_size_t(4096), 3, 0x22, -1, ctypes.c_size_t(0)))
+ctypes.memmove(page, bytes([0, 0, 0, 0, 1, 0, 0, 0]), 8)
+libc.mprotect(page, ctypes.c_size_t(4096), 1)
+print("poll", libc.poll(page, 1, 0), ctypes.get_errno())
+print("ioctl", libc.ioctl(0, 0x541b, ctypes.c_void_p(8)), ctypes.get_errno())
+print(os.read(0, 10))
+"#;
+    let script = failing("read a", &format!("{} -c '{PROGRAM}'", support::python()));
+    check(&script, "ab\n", "poll -1 14\nioctl -1 14\nb'ab\\n'\n", 7);
+}

@@ -13,6 +13,7 @@ mod ahead_channels;
 mod ahead_connections;
 mod ahead_contents;
 mod ahead_directories;
+mod ahead_ends;
 mod ahead_epoll;
 mod ahead_faults;
 mod ahead_fifos;

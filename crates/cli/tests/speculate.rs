@@ -257,6 +257,25 @@ fn after_the_last_guess_nobody_asks() {
     assert!(trace.contains("exit_group") && trace.lines().any(|line| line.ends_with(" off")), "{trace}");
 }
 
+/// An inner guess was undone with the outer one: nobody resolves it, and nobody is asked any more.
+#[test]
+fn a_guess_that_was_undone_is_not_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "a=$($S begin); [ $a = failed ] || { b=$($S begin); $S fail $a; }; $S commit 2 2> /dev/null; \
+                  echo $a $?; for i in 1 2 3 4 5; do sleep 0.1; done; echo end";
+    let output = Command::new("timeout")
+        .args(["-s", "KILL", "300", SPECULATOR, "run", "--", "bash", "-c", script])
+        .current_dir(dir.path())
+        .env("S", SPECULATOR)
+        .env("SPECULATOR_TRACE", dir.path().join("trace"))
+        .stdin(Stdio::null())
+        .output()
+        .expect("timeout(1)");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "failed 125\nend\n");
+    let trace = std::fs::read_to_string(dir.path().join("trace")).unwrap();
+    assert!(trace.lines().any(|line| line.ends_with(" off")), "{trace}");
+}
+
 #[test]
 fn nothing_goes_on_when_the_world_is_killed() {
     let dir = tempfile::tempdir().unwrap();

@@ -98,6 +98,14 @@ fn is_stored_without_a_call(world: &World, process: &agent_abi::Process, domain:
     world.mapped_domains.fetch_or(1 << domain, Ordering::SeqCst);
 }
 
+/// Whether the kernel may leave a core where this signal ends the process of a thread: in a file, or with somebody
+/// outside who gets it whatever the limit is. That is told to whoever waits for the process, too.
+pub(crate) fn may_leave_core(tid: ThreadId, signal: i32) -> bool {
+    let is_given_away =
+        || procfs::machine::setting("kernel/core_pattern").map_or(true, |name| name.starts_with(['|', '@']));
+    MAKE_CORES.contains(&signal) && is_default(tid, signal) && (may_be_written(tid) || is_given_away())
+}
+
 /// Whether the limit of the process lets a core be written (getrlimit(2), RLIMIT_CORE).
 fn may_be_written(tid: ThreadId) -> bool {
     let limit = procfs::Limits::of(tid).and_then(|limits| limits.soft("Max core file size"));

@@ -121,7 +121,7 @@ mod tests {
     const THREAD: ThreadId = ThreadId::from_raw(10);
 
     fn of_child(child: i32) -> SignalInfo {
-        SignalInfo::child_ended(ProcessId::from_raw(child), 0)
+        SignalInfo::child_ended(ProcessId::from_raw(child), 0, 0)
     }
 
     #[test]

@@ -145,7 +145,7 @@ pub enum Op {
     Mmap,
     /// `munmap`, `mprotect`, `mremap`, `madvise`…: stopped only where they touch our pages.
     OwnPages,
-    /// `rt_sigaction`: the filter stops it only for SIGTRAP, with which a single step ends.
+    /// `rt_sigaction`: the filter stops it only for SIGTRAP, with which a single step ends, and for SIGCHLD.
     Action,
     /// Sets a timer of its own: from then on a checkpoint has to look for timers.
     OwnTimer,

@@ -197,12 +197,13 @@ impl Filter {
         }
     }
 
-    /// `rt_sigaction` passes for every signal but the one with which a step ends.
+    /// `rt_sigaction` passes for every signal but the one with which a step ends, and the one of children.
     fn actions(&mut self) {
         for row in ROWS.iter().filter(|row| row.op == Op::Action) {
             self.if_number(u32::from(row.nr), |block| {
                 block.load(arg_lo(0));
-                block.jump(JEQ, libc::SIGTRAP as u32, 1, 0);
+                block.jump(JEQ, libc::SIGTRAP as u32, 2, 0);
+                block.jump(JEQ, libc::SIGCHLD as u32, 1, 0);
                 block.ret(ALLOW);
                 block.ret(TRACE);
             });
@@ -301,10 +302,10 @@ mod tests {
     }
 
     #[test]
-    fn an_action_stops_only_for_the_signal_of_a_step() {
+    fn an_action_stops_only_for_the_signals_of_steps_and_children() {
         let filter = Filter::new(7, 8);
         let of = |signal: i32| run(&filter, libc::SYS_rt_sigaction as u64, PROGRAM, [signal as u64, 1, 1, 8, 0, 0]);
-        assert_eq!(of(libc::SIGTRAP), TRACE);
+        assert_eq!((of(libc::SIGTRAP), of(libc::SIGCHLD)), (TRACE, TRACE));
         assert_eq!((of(libc::SIGUSR1), of(0), of(64)), (ALLOW, ALLOW, ALLOW));
     }
 

@@ -20,7 +20,9 @@ pub mod thread_state;
 pub use agent_image::AgentImage;
 pub use filter::Filter;
 pub use inject::{call_before_start, Injection};
-pub use memory::{read_bytes, read_ranges, read_value, write_bytes, write_ranges, RemoteMemory, RANGES_MAX};
+pub use memory::{
+    read_bytes, read_ranges, read_value, write_bytes, write_own_bytes, write_ranges, RemoteMemory, RANGES_MAX,
+};
 pub use remote::{ignores_traps, mind_ignored_traps, RemoteCalls, RESTARTS};
 pub use segment::{remove_segments_of, Segment, WorldSegment};
 pub use stop::{

@@ -45,6 +45,17 @@ pub fn write_ranges(of: impl Into<TaskId>, ranges: &[Range<u64>], bytes: &[u8]) 
     sys::write_ranges(of.into(), ranges, bytes)
 }
 
+/// Write to an address of a stopped thread's process, where the process itself could write: what the kernel does for a
+/// call. An error (EFAULT) unless all bytes can be written.
+pub fn write_own_bytes(of: impl Into<TaskId>, address: u64, bytes: &[u8]) -> io::Result<()> {
+    let end = address.checked_add(bytes.len() as u64);
+    let written = end.map_or(Ok(0), |end| sys::write_ranges(of.into(), slice::from_ref(&(address..end)), bytes))?;
+    match written == bytes.len() {
+        true => Ok(()),
+        false => Err(io::Error::from_raw_os_error(libc::EFAULT)),
+    }
+}
+
 /// Write to an address of a stopped thread's process, read-only pages included. Only for these a file of `/proc` is
 /// opened.
 pub fn write_bytes(of: impl Into<TaskId>, address: u64, bytes: &[u8]) -> io::Result<()> {

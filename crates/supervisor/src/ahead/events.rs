@@ -7,6 +7,7 @@ use super::process::unasked_ends::tells_of_end;
 use super::{pid_of, process, Call, Object};
 use crate::ahead::calls::under_way::UnderWay;
 use crate::ahead::calls::waiting::{News, Parked};
+use crate::core_dump::may_leave_core;
 use crate::event_loop::Supervisor;
 use crate::signals::{self, SignalSets};
 use agent_abi::{Frame, Request, PROCESSES_MAX};
@@ -554,6 +555,12 @@ impl Supervisor {
             self.ahead.ending.insert(pid, (stopped, info));
             return Ok(());
         }
+        if may_leave_core(stopped.tid(), info.number()) {
+            // The core is written when the process ends in earnest, and whether it was is told with its end.
+            self.retire_others(pid, stopped.tid())?;
+            self.ahead.ending.insert(pid, (stopped, info));
+            return Ok(());
+        }
         match self.end_speculatively(&stopped, &call, info.number())? {
             // Somebody is at one of its pipes.
             Decision::Wait => {
@@ -565,6 +572,18 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Let a signal end a process that stands still for it, or wherever it is.
+    pub(super) fn end_by(&mut self, stopped: Stopped, info: SignalInfo) -> Result<()> {
+        if let Stop::Signal(_) = stopped.stop() {
+            return self.deliver(stopped, info.number(), Some(info));
+        }
+        crate::sys::kill_process_of(stopped.tid(), info.number());
+        match stopped.resume(0) {
+            Err(TraceError::Gone(_)) => Ok(()),
+            done => done,
+        }
+    }
+
     /// Those that a signal ends and that had to wait for it.
     fn end_those_that_wait(&mut self) -> bool {
         let ending = std::mem::take(&mut self.ahead.ending);
@@ -572,7 +591,7 @@ impl Supervisor {
         for (pid, (stopped, info)) in ending {
             let done = match self.ahead.is_speculative(pid) {
                 true => self.end_by_signal(stopped, pid, info),
-                false => end_by(stopped, &info),
+                false => self.end_by(stopped, info),
             };
             match done {
                 Ok(()) | Err(tracee::TraceError::Gone(_)) => {}
@@ -605,18 +624,6 @@ fn may_have_signals(stopped: &Stopped) -> bool {
 /// Whether a signal that this thread does not block waits for it. If that is not known, it is asked again later.
 fn has_signals(tid: ThreadId) -> bool {
     SignalSets::of(tid).is_ok_and(|sets| sets.pending & !sets.blocked != 0)
-}
-
-/// Let a signal end a process that stands still for it, or wherever it is.
-pub(super) fn end_by(stopped: Stopped, info: &SignalInfo) -> Result<()> {
-    if let Stop::Signal(_) = stopped.stop() {
-        return stopped.resume_with(info);
-    }
-    crate::sys::kill_process_of(stopped.tid(), info.number());
-    match stopped.resume(0) {
-        Err(TraceError::Gone(_)) => Ok(()),
-        done => done,
-    }
 }
 
 /// Whether a signal ends this process: not caught, and by default fatal.

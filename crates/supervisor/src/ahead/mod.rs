@@ -40,6 +40,7 @@ use agent_abi::Frame;
 use commit_clock::Clock;
 use filesystems::disk::writes::DeferredWrite;
 use objects::kind::{Identities, Identity, Readiness};
+use process::wanted::Behind;
 use rollback::undo::Undo;
 use speculation::Process;
 use speculations::inject::{Deadlines, Injector, Outcomes};
@@ -51,7 +52,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use syscall_table::Op;
-use tracee::{SignalInfo, Stopped};
+use tracee::{Result, SignalInfo, Stopped, TraceError};
 
 /// What can be speculative besides processes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -209,9 +210,8 @@ pub(crate) struct Call {
     pub awaits: Option<ProcessId>,
     /// The paths among its arguments, by their addresses, that were read since it has begun to be considered.
     pub texts: RefCell<Vec<(u64, Vec<u8>)>>,
-    /// The process for which it waits by a descriptor, once that was looked at; -1 is that of a child that was waited
-    /// for.
-    pub awaited: OnceCell<Option<i32>>,
+    /// For whom it waits by a descriptor, once that was looked at.
+    pub awaited: OnceCell<Option<Behind>>,
 }
 
 impl Call {
@@ -243,6 +243,17 @@ impl Call {
     /// Whether it may be made again to let signals in. Who waits in `vfork` hears none.
     fn hears_signals(&self) -> bool {
         self.answer.is_none() && self.awaits.is_none()
+    }
+}
+
+/// Write what a call answers into its caller's memory. False where the caller itself could not write: the kernel would
+/// say EFAULT.
+fn write_answer(tid: ThreadId, at: u64, bytes: &[u8]) -> Result<bool> {
+    match tracee::write_own_bytes(tid, at, bytes) {
+        Err(error) if error.raw_os_error() != Some(libc::EFAULT) => {
+            Err(TraceError::kernel("write an answer", tid, error))
+        }
+        written => Ok(written.is_ok()),
     }
 }
 

@@ -52,17 +52,19 @@ impl SignalInfo {
             matches!(self.0.si_signo, libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGFPE | libc::SIGTRAP);
         fault && self.0.si_code > 0
     }
-    /// What the kernel tells a parent when a child has ended with this `wait(2)` status.
-    pub fn child_ended(child: ProcessId, status: i32) -> Self {
+    /// What the kernel tells a parent when a child of this real user has ended with this `wait(2)` status.
+    pub fn child_ended(child: ProcessId, user: u32, status: i32) -> Self {
+        const HAS_CORE: i32 = 0x80;
         let mut info = Self::default();
         info.0.si_signo = libc::SIGCHLD;
         let (code, value) = match libc::WIFSIGNALED(status) {
+            true if status & HAS_CORE != 0 => (libc::CLD_DUMPED, libc::WTERMSIG(status)),
             true => (libc::CLD_KILLED, libc::WTERMSIG(status)),
             false => (libc::CLD_EXITED, libc::WEXITSTATUS(status)),
         };
         info.0.si_code = code;
         // `si_pid`, `si_uid`, `si_status`: the first words of the union, which begins at 16.
-        let words: [i32; 3] = [child.as_raw(), 0, value];
+        let words: [i32; 3] = [child.as_raw(), user as i32, value];
         // SAFETY: a `siginfo_t` has 128 bytes; these twelve are inside, and plain.
         unsafe { (&raw mut info.0).cast::<i32>().add(4).copy_from_nonoverlapping(words.as_ptr(), 3) };
         info

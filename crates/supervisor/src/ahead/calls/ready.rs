@@ -6,7 +6,7 @@ use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Plan, FIONREAD};
 use crate::ahead::objects::epoll::{epoll_event, members_of, EpollEvent};
 use crate::ahead::objects::input::Source;
-use crate::ahead::Call;
+use crate::ahead::{write_answer, Call};
 use crate::event_loop::Supervisor;
 use agent_abi::Frame;
 use procfs::{MagicLink, ProcessId, ThreadId};
@@ -16,7 +16,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use syscall_table::nr;
 use syscall_table::Op;
-use tracee::{Result, Stopped, TraceError};
+use tracee::{Result, Stopped};
 
 /// Of a `struct pollfd`.
 const ENTRY_LEN: u64 = 8;
@@ -78,8 +78,9 @@ impl Supervisor {
         }
         let (result, writes) = self.answer_to(question);
         for (at, bytes) in writes {
-            let failed = |source| TraceError::kernel("write what is ready", call.tid, source);
-            tracee::write_bytes(call.tid, at, &bytes).map_err(failed)?;
+            if !write_answer(call.tid, at, &bytes)? {
+                return Ok(Some(Decision::Answer(-i64::from(libc::EFAULT))));
+            }
         }
         Ok(Some(Decision::Answer(result)))
     }

@@ -2,14 +2,15 @@
 
 use crate::ahead::process::children::Children;
 use crate::ahead::rollback::undo::Undo;
-use crate::ahead::{process, Object};
+use crate::ahead::{process, Object, SCRATCH};
+use crate::descriptors::real_user_of;
 use crate::event_loop::Supervisor;
 use crate::signals::SignalSets;
-use agent_abi::PROCESS_EXIT_SIGNAL;
+use agent_abi::{PROCESS_EXIT_SIGNAL, PROCESS_NO_ZOMBIES};
 use procfs::{ProcessId, Stat, Status};
 use speculation::Dependent;
 use std::sync::atomic::Ordering;
-use tracee::{Result, SignalInfo, Stopped};
+use tracee::{Result, SignalInfo, Stopped, TraceError};
 
 impl Children {
     /// Whether a process has still to be told of a child, or to wait for one in the kernel.
@@ -93,12 +94,39 @@ impl Supervisor {
             let is_told = kin.is_silent(*child) || kin.held_exits.contains_key(child) || kin.heard.contains(child);
             !is_told && !held.tells_of(parent, *child) && !self.tracees.contains_key(&child.leader())
         };
-        let told = |child| Some(SignalInfo::child_ended(child, status_of_zombie(child)?));
+        let told = |child| Some(end_of(child, status_of_zombie(child)?));
         let unreaped = kin.unreaped_of(parent).chain(self.ahead.unasked_ends.of(parent));
         let told: Vec<SignalInfo> = unreaped.filter(is_unheard).filter_map(told).collect();
         self.ahead.children.heard.extend(told.iter().map(SignalInfo::process));
         self.hold_signals(parent, told);
         Ok(())
+    }
+
+    /// Whether nobody waits for the children of a process. Of one that has asked the kernel for that once, this thread
+    /// of it says whether that still holds.
+    pub(super) fn leaves_no_zombies(
+        &mut self,
+        stopped: &Stopped,
+        pid: ProcessId,
+        sets: &procfs::Result<SignalSets>,
+    ) -> Result<bool> {
+        const SET_LEN: u64 = 8;
+        const SA_NOCLDWAIT: u64 = libc::SA_NOCLDWAIT as u64;
+        if ignores_children(sets) || !self.may_leave_no_zombies(pid) {
+            return Ok(ignores_children(sets));
+        }
+        let mut remote = self.remote_calls(stopped)?;
+        let at = remote.registers().gs_base - SCRATCH;
+        remote.call(libc::SYS_rt_sigaction, &[libc::SIGCHLD as u64, 0, at, SET_LEN])?;
+        let signals = remote.finish()?;
+        self.hold_signals(pid, signals);
+        let kernel = |source| TraceError::kernel("read a handler", pid, source);
+        let [_, flags]: [u64; 2] = tracee::read_value(pid, at).map_err(kernel)?;
+        Ok(flags & SA_NOCLDWAIT != 0)
+    }
+
+    pub(super) fn may_leave_no_zombies(&self, pid: ProcessId) -> bool {
+        self.flags_of(pid).is_some_and(|flags| flags.load(Ordering::SeqCst) & PROCESS_NO_ZOMBIES != 0)
     }
 
     /// The signal by which the kernel tells of the end of a process; 0: none. `None`: it is not known (any more).
@@ -114,6 +142,11 @@ impl Supervisor {
 /// Whether a process whose end this signal tells is a child of `clone`, as `wait(2)` calls those of `__WCLONE`.
 pub(super) fn is_by_clone(exit_signal: Option<i32>) -> Option<bool> {
     exit_signal.map(|signal| signal != libc::SIGCHLD)
+}
+
+/// What the kernel tells a parent of a child that has ended so.
+pub(in crate::ahead) fn end_of(child: ProcessId, status: i32) -> SignalInfo {
+    SignalInfo::child_ended(child, real_user_of(child.leader()).unwrap_or(0), status)
 }
 
 /// The `wait(2)` status of a process that has ended, of which SIGCHLD tells, and for which its parent has not waited.
@@ -204,6 +237,16 @@ pub(super) mod tests {
         children.held_exits.remove(&OTHER);
         assert_eq!(children.first_to_tell(PARENT), None);
         assert!(!children.is_to_be_told(PARENT));
+    }
+
+    #[test]
+    fn an_end_is_told_as_its_status_says() {
+        let told = |status| SignalInfo::child_ended(CHILD, 0, status).code();
+        let by_signal = libc::SIGABRT;
+        assert_eq!(
+            [told(3 << 8), told(by_signal), told(by_signal | 0x80)],
+            [libc::CLD_EXITED, libc::CLD_KILLED, libc::CLD_DUMPED]
+        );
     }
 
     #[test]

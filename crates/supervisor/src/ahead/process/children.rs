@@ -11,11 +11,11 @@ use crate::ahead::calls::under_way::UnderWay;
 use crate::ahead::objects::descriptor::FileDescription;
 use crate::ahead::process::burial::{is_closed_unnoticed, leads_session_at_terminal};
 use crate::ahead::process::child_signal::{
-    hears_of_children, ignores_children, is_by_clone, may_hear_of_burials, may_still_be_told,
+    end_of, hears_of_children, is_by_clone, may_hear_of_burials, may_still_be_told,
 };
 use crate::ahead::process::kin::Kin;
-use crate::ahead::process::usage;
 use crate::ahead::process::vfork::Apart;
+use crate::ahead::process::wait_answer::{tell_of_end, tell_of_none};
 use crate::ahead::process::wanted::{has_child_of_whom, Wanted};
 use crate::ahead::rollback;
 use crate::ahead::rollback::undo::Intent;
@@ -27,8 +27,7 @@ use procfs::{MagicLink, ProcessId, SignalSets, Status, ThreadId};
 use speculation::Dependent;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::Ordering;
-use syscall_table::nr;
-use tracee::{Result, SignalInfo, Stop, Stopped, TraceError};
+use tracee::{Result, SignalInfo, Stop, Stopped};
 
 /// A process that has ended as far as its program is concerned.
 #[derive(Debug)]
@@ -561,7 +560,7 @@ impl Supervisor {
         self.forget_silent_children(pid, stopped)?;
         self.ahead.children.silent.insert(child, Some(pid));
         self.ahead.children.announced.insert(child);
-        self.send_in_name_of(pid, stopped, &SignalInfo::child_ended(child, status), false)?;
+        self.send_in_name_of(pid, stopped, &end_of(child, status), false)?;
         Ok(true)
     }
 
@@ -580,22 +579,24 @@ impl Supervisor {
                 return Ok(decision);
             }
         }
-        let kin = &self.ahead.children;
-        let is_wanted =
-            |child: ProcessId| wanted.matches(child) && wanted.wants(|| is_by_clone(self.exit_signal(child)));
-        let found = kin
-            .unreaped_of(call.pid)
-            .filter(|&child| wanted.exited && is_wanted(child))
-            .find_map(|child| kin.held_exits.get(&child).map(|exit| (child, exit.status)));
-        if let Some((child, status)) = found {
+        while let Some((child, status)) = self.held_end(call.pid, &wanted) {
             let sets = SignalSets::of(call.pid);
-            if ignores_children(&sets) {
-                // It gets no status, and hears that there are no children once they have ended for good.
+            let may_bury = may_hear_of_burials(&sets);
+            if !self.leaves_no_zombies(stopped, call.pid, &sets)? {
+                let tell = || tell_of_end(call, child, status);
+                return self.reap_held_exit(stopped, call, (child, wanted.nowait), may_bury, tell);
+            }
+            // It gets no status: the kernel waits for them itself, and says that there are none once nobody is left.
+            let is_waited_for = self.exit_signal(child) == Some(libc::SIGCHLD);
+            if !is_waited_for {
                 return Ok(Decision::Wait);
             }
-            let may_bury = may_hear_of_burials(&sets);
-            return self.reap_held_exit(stopped, call, &wanted, (child, status), may_bury);
+            let reaped = self.reap_held_exit(stopped, call, (child, false), may_bury, || Ok(0))?;
+            if matches!(reaped, Decision::Wait) {
+                return Ok(Decision::Wait);
+            }
         }
+        let kin = &self.ahead.children;
         if !self.ahead.is_speculative(call.pid) {
             if kin.has_waited_for_the_dying(call.pid) {
                 return Ok(Decision::Wait);
@@ -605,7 +606,7 @@ impl Supervisor {
         }
         let mut any = false;
         for child in kin.unreaped_of(call.pid) {
-            if !is_wanted(child) || kin.is_gone(child) {
+            if !self.is_wanted(child, &wanted) || kin.is_gone(child) {
                 continue;
             }
             if kin.ended.contains(&child) {
@@ -619,12 +620,24 @@ impl Supervisor {
             return Ok(Decision::Wait);
         }
         Ok(match (any, wanted.nohang) {
-            (false, _) => Decision::Answer(-i64::from(libc::ECHILD)),
+            (false, _) => Decision::Answer(tell_of_none(call, -i64::from(libc::ECHILD))?),
             // Whether one has stopped only the kernel knows.
             (true, true) if wanted.alive => Decision::Wait,
-            (true, true) => Decision::Answer(0),
+            (true, true) => Decision::Answer(tell_of_none(call, wanted.nobody)?),
             (true, false) => Decision::Wait,
         })
+    }
+
+    fn is_wanted(&self, child: ProcessId, wanted: &Wanted) -> bool {
+        wanted.matches(child) && wanted.wants(|| is_by_clone(self.exit_signal(child)))
+    }
+
+    /// A child for this wait whose exit is held, and its status.
+    fn held_end(&self, pid: ProcessId, wanted: &Wanted) -> Option<(ProcessId, i32)> {
+        let kin = &self.ahead.children;
+        kin.unreaped_of(pid)
+            .filter(|&child| wanted.exited && self.is_wanted(child, wanted))
+            .find_map(|child| kin.held_exits.get(&child).map(|exit| (child, exit.status)))
     }
 
     /// Whether the kernel has a child for this wait that was born to somebody else and orphaned, or that shares memory
@@ -640,13 +653,14 @@ impl Supervisor {
         })
     }
 
+    /// `nowait`: it only looks. `tell` gives the result, while the child is still there.
     fn reap_held_exit(
         &mut self,
         stopped: &Stopped,
         call: &Call,
-        wanted: &Wanted,
-        (child, status): (ProcessId, i32),
+        (child, nowait): (ProcessId, bool),
         may_bury: bool,
+        tell: impl FnOnce() -> Result<i64>,
     ) -> Result<Decision> {
         if self.ahead.children.to_tell.get(&call.pid).is_some_and(|untold| untold.contains(&child)) {
             // Nobody has waited for a child before the signal that tells of its end is there, and this one could not be
@@ -660,34 +674,18 @@ impl Supervisor {
             can_be_repeated: true,
         };
         // One that only looks leaves the child to a wait that may be younger, and undone though this one is not.
-        let buries = !wanted.nowait && may_bury && self.may_bury(call.pid, child);
+        let buries = !nowait && may_bury && self.may_bury(call.pid, child);
         let is_told = self.ahead.children.is_silent(child);
-        let intent = if wanted.nowait || buries { Intent::Nothing } else { Intent::Reap { child, is_told } };
+        let intent = if nowait || buries { Intent::Nothing } else { Intent::Reap { child, is_told } };
         let modifies = vec![(Object::Children(call.pid), intent)];
         if matches!(self.track(stopped, call, plan, modifies)?, Decision::Wait) {
             return Ok(Decision::Wait);
         }
         let is_speculative = self.ahead.is_speculative(call.pid);
-        let kernel = |source| TraceError::kernel("write a status", call.tid, source);
-        let args = &call.frame.args;
-        let write = |at: u64, bytes: &[u8]| match at {
-            0 => Ok(()),
-            at => tracee::write_bytes(call.tid, at, bytes).map_err(kernel),
-        };
-        // Four files of `/proc`, for which hardly anybody asks.
-        let write_usage = |at: u64| if at == 0 { Ok(()) } else { write(at, &usage::of(child)) };
-        let result = if call.frame.nr == nr::waitid {
-            write(args[2], SignalInfo::child_ended(child, status).as_bytes())?;
-            write_usage(args[4])?;
-            0
-        } else {
-            write(args[1], &status.to_ne_bytes())?;
-            write_usage(args[3])?;
-            i64::from(child.as_raw())
-        };
+        let result = tell()?;
         if buries {
             self.bury(call.pid, child)?;
-        } else if !wanted.nowait {
+        } else if !nowait {
             self.ahead.children.kin.reaped(child);
             if let Some(exit) = self.ahead.children.held_exits.get_mut(&child) {
                 exit.reaped = true;

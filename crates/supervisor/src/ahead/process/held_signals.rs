@@ -71,7 +71,7 @@ mod tests {
         let mut held = HeldSignals::default();
         held.hold(receiver, SignalInfo::sent_by(child, 0, libc::SIGTERM));
         assert!(!held.tells_of(receiver, child));
-        held.hold(receiver, SignalInfo::child_ended(child, 0));
+        held.hold(receiver, SignalInfo::child_ended(child, 0, 0));
         assert!(held.tells_of(receiver, child) && !held.tells_of(receiver, other) && !held.tells_of(other, child));
     }
 

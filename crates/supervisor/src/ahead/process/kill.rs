@@ -11,6 +11,7 @@
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::events::is_fatal;
+use crate::ahead::process::child_signal::ignores_children;
 use crate::ahead::process::signals::can_be_queued;
 use crate::ahead::rollback::is_traced_by_us;
 use crate::ahead::{process, Call};
@@ -60,11 +61,17 @@ impl Supervisor {
     fn plan_probe(&self, receiver: ProcessId) -> Plan {
         let kin = &self.ahead.children;
         let is_held = kin.held_exits.contains_key(&receiver);
-        if let Some(parent) = kin.waited_for_by(receiver) {
+        // Where a parent ignores the ends of its children the kernel waits for them itself.
+        let ignored = || self.parent_told_of(receiver).filter(|&parent| ignores_children(&SignalSets::of(parent)));
+        if let Some(parent) = kin.waited_for_by(receiver).or_else(ignored) {
             // For whoever depends on what its parent does.
             let mut plan = Plan::new(Class::Known { result: -i64::from(libc::ESRCH) });
             plan.observes.extend([receiver, parent].map(|pid| Dependent::Process(process(pid))));
             return plan;
+        }
+        if self.parent_told_of(receiver).is_some_and(|parent| self.may_leave_no_zombies(parent)) {
+            // Whether the kernel has waited for it only its parent could say.
+            return Plan::new(Class::Window).once();
         }
         let is_known = is_held || self.tracees.get(&receiver.leader()).is_some_and(|tracee| tracee.thread.is_some());
         let tells = match is_known {
@@ -83,6 +90,12 @@ impl Supervisor {
             // It may be there only because of a checkpoint, or not any more only because it was buried.
             false => Plan::new(Class::Window).once(),
         }
+    }
+
+    /// Whose child a process is of whose end SIGCHLD tells, if that is held.
+    fn parent_told_of(&self, child: ProcessId) -> Option<ProcessId> {
+        let parent = self.ahead.children.held_exits.get(&child)?.parent?;
+        (self.exit_signal(child) == Some(libc::SIGCHLD)).then_some(parent)
     }
 
     /// The receiver ends, as far as anybody inside can see.

@@ -14,4 +14,5 @@ pub(in crate::ahead) mod thread_group;
 pub(in crate::ahead) mod unasked_ends;
 pub(in crate::ahead) mod usage;
 pub(in crate::ahead) mod vfork;
+mod wait_answer;
 pub(in crate::ahead) mod wanted;

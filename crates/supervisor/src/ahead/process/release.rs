@@ -6,7 +6,6 @@
 
 use procfs::ProcessId;
 
-use crate::ahead::events;
 use crate::event_loop::Supervisor;
 
 impl Supervisor {
@@ -25,7 +24,7 @@ impl Supervisor {
         let Some((stopped, signal)) = self.ahead.children.take_standing(pid) else { return };
         let _ = self.reap_all(&stopped, pid).and_then(|()| match signal {
             None => self.reply(stopped, agent_abi::ahead::GO),
-            Some(signal) => events::end_by(stopped, &signal),
+            Some(signal) => self.end_by(stopped, signal),
         });
     }
 

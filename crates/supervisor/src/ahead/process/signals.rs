@@ -33,6 +33,8 @@ use tracee::{RemoteCalls, Result, SignalInfo, Stopped, TraceError};
 pub(crate) struct Sent {
     number: u64,
     info: SignalInfo,
+    /// Whether its receiver blocked it when it was sent.
+    was_blocked: bool,
 }
 
 /// What was sent, by receiver, in the order in which it was sent.
@@ -46,15 +48,28 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    pub fn push(&mut self, receiver: ProcessId, info: SignalInfo) -> u64 {
+    pub fn push(&mut self, receiver: ProcessId, info: SignalInfo, was_blocked: bool) -> u64 {
         self.next += 1;
-        self.queues.entry(receiver).or_default().push_back(Sent { number: self.next, info });
+        self.queues.entry(receiver).or_default().push_back(Sent { number: self.next, info, was_blocked });
         self.next
     }
 
     /// It was never sent.
     pub fn remove(&mut self, receiver: ProcessId, number: u64) {
         self.change(receiver, |queue| queue.retain(|sent| sent.number != number));
+    }
+
+    /// Those that were sent while the receiver blocked them and this one waited: a signal that waits already does not
+    /// wait twice (signal(7); those of real time are not queued here).
+    fn take_joined(&mut self, receiver: ProcessId, first: &Sent) -> Vec<Sent> {
+        let is_joined =
+            |sent: &Sent| first.was_blocked && sent.was_blocked && sent.info.number() == first.info.number();
+        let mut joined = Vec::new();
+        self.change(receiver, |queue| {
+            joined.extend(queue.iter().copied().filter(is_joined));
+            queue.retain(|sent| !is_joined(sent));
+        });
+        joined
     }
 
     /// It has not been heard.
@@ -128,12 +143,12 @@ pub(in crate::ahead) fn can_be_queued(signal: i32) -> bool {
     is_known && !is_special
 }
 
-/// Whether a signal belongs to what its receiver itself does, and comes again if that is done again: its own, and those
-/// of its timers, which a checkpoint keeps.
+/// Whether a signal belongs to what its receiver itself does, and comes again if that is done again: its own, those of
+/// its timers, which a checkpoint keeps or is older than (POSIX timers), and that of its limit of CPU time.
 pub(in crate::ahead) fn is_own(info: &SignalInfo, pid: ProcessId) -> bool {
     const SI_KERNEL: i32 = 0x80;
-    let is_of_timer =
-        info.code() == SI_KERNEL && matches!(info.number(), libc::SIGALRM | libc::SIGVTALRM | libc::SIGPROF);
+    let is_of_clock = matches!(info.number(), libc::SIGALRM | libc::SIGVTALRM | libc::SIGPROF | libc::SIGXCPU);
+    let is_of_timer = info.code() == libc::SI_TIMER || info.code() == SI_KERNEL && is_of_clock;
     info.is_synchronous() || is_of_timer || info.process() == pid && info.number() != libc::SIGCHLD
 }
 
@@ -159,7 +174,7 @@ impl Supervisor {
         }
         let user = real_user_of(call.tid).unwrap_or(0);
         let info = SignalInfo::sent_by(call.pid, user, request.signal);
-        let number = self.ahead.signals.push(receiver, info);
+        let number = self.ahead.signals.push(receiver, info, is_blocked(receiver, request.signal));
         let modifies = vec![(Object::Signals(receiver), Intent::Send { receiver, number })];
         match self.track(stopped, call, plan, modifies)? {
             Decision::Wait => {
@@ -270,6 +285,10 @@ impl Supervisor {
             self.ahead.signals.remove(pid, sent.number);
             self.ahead.note_flows(pid, &[], &keys);
             self.note_heard(pid, sent)?;
+            for joined in self.ahead.signals.take_joined(pid, &sent) {
+                // Heard with this one, and for itself if only this one was never sent.
+                self.note_heard(pid, joined)?;
+            }
             let info = if self.ahead.is_speculative(pid) { sent.info.noted() } else { sent.info };
             self.send_in_name_of(pid, stopped, &info, true)?;
             if !is_blocked {
@@ -305,21 +324,21 @@ impl Supervisor {
     /// A speculative process hears a signal of somebody who does not depend on its guesses. False: not yet, because
     /// others were sent before.
     pub(in crate::ahead) fn hear_again_if_taken_back(&mut self, pid: ProcessId, info: SignalInfo) -> Result<bool> {
-        let number = self.ahead.signals.push(pid, info);
+        let number = self.ahead.signals.push(pid, info, false);
         let is_first = self.ahead.signals.first(pid).is_some_and(|first| first.number == number);
         if !is_first || self.ahead.core.needs_checkpoint(process(pid), &[], &[Object::Signals(pid)]) {
             self.call_receiver(pid);
             return Ok(false);
         }
         self.ahead.signals.remove(pid, number);
-        self.note_heard(pid, Sent { number, info })?;
+        self.note_heard(pid, Sent { number, info, was_blocked: false })?;
         Ok(true)
     }
 
     /// A signal that a speculative process was about to hear.
     pub(in crate::ahead) fn keep_signal(&mut self, pid: ProcessId, info: SignalInfo) {
         match can_be_queued(info.number()) && !is_fatal(pid.leader(), info.number()) {
-            true => drop(self.ahead.signals.push(pid, info)),
+            true => drop(self.ahead.signals.push(pid, info, false)),
             false => self.ahead.held_signals.hold(pid, info),
         }
     }
@@ -384,6 +403,23 @@ mod tests {
     use super::*;
 
     const INIT: ProcessId = ProcessId::from_raw(1);
+
+    #[test]
+    fn what_waits_already_does_not_wait_twice() {
+        let mut queues = Queues::default();
+        let mut send = |signal, was_blocked| queues.push(INIT, SignalInfo::sent_by(INIT, 0, signal), was_blocked);
+        let [open, first, other, second] =
+            [(libc::SIGUSR1, false), (libc::SIGUSR1, true), (libc::SIGUSR2, true), (libc::SIGUSR1, true)]
+                .map(|(signal, was_blocked)| send(signal, was_blocked));
+        let mut hear = || {
+            let sent = queues.first(INIT)?;
+            queues.remove(INIT, sent.number);
+            let joined: Vec<u64> = queues.take_joined(INIT, &sent).iter().map(|sent| sent.number).collect();
+            Some((sent.number, joined))
+        };
+        let heard: Vec<_> = std::iter::from_fn(&mut hear).collect();
+        assert_eq!(heard, [(open, vec![]), (first, vec![second]), (other, vec![])]);
+    }
 
     #[test]
     fn a_call_that_cannot_be_looked_at_is_not_interrupted() {

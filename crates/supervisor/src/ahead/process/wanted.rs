@@ -10,6 +10,8 @@ use syscall_table::nr;
 pub(super) struct Wanted {
     which: Which,
     pub nohang: bool,
+    /// What it says then of children of whom none has ended.
+    pub nobody: i64,
     /// Looks, and leaves the child to be waited for again.
     pub nowait: bool,
     pub exited: bool,
@@ -29,14 +31,15 @@ enum Which {
 impl Wanted {
     /// Any child that has ended.
     pub const ANY: Self =
-        Self { which: Which::Any, nohang: false, nowait: false, exited: true, by_clone: None, alive: false };
+        Self { which: Which::Any, nohang: false, nobody: 0, nowait: false, exited: true, by_clone: None, alive: false };
 
     pub fn of(call: &Call) -> Self {
-        Self::of_frame(call.pid, &call.frame, || call.process_behind())
+        Self::of_frame(call.pid, &call.frame, || call.behind())
     }
 
-    /// `behind`: the process that the descriptor means by which a call waits.
-    fn of_frame(pid: ProcessId, frame: &Frame, behind: impl FnOnce() -> Option<i32>) -> Self {
+    /// `behind`: what the descriptor means by which a call waits.
+    fn of_frame(pid: ProcessId, frame: &Frame, behind: impl FnOnce() -> Option<Behind>) -> Self {
+        let mut is_nonblocking = false;
         let args = &frame.args;
         let own_group = || Which::Group(group_of(pid));
         let (which, options, exited) = if frame.nr == nr::waitid {
@@ -44,7 +47,11 @@ impl Wanted {
                 libc::P_PID => Which::Pid(args[1] as i32),
                 libc::P_PGID if args[1] == 0 => own_group(),
                 libc::P_PGID => Which::Group(args[1] as i32),
-                libc::P_PIDFD => Which::Pid(behind().unwrap_or(-1)),
+                libc::P_PIDFD => {
+                    let behind = behind();
+                    is_nonblocking = behind.is_some_and(|behind| behind.is_nonblocking);
+                    Which::Pid(behind.map_or(-1, |behind| behind.process))
+                }
                 _ => Which::Any,
             };
             (which, args[3] as i32, args[3] as i32 & libc::WEXITED != 0)
@@ -59,7 +66,8 @@ impl Wanted {
         };
         Self {
             which,
-            nohang: options & libc::WNOHANG != 0,
+            nohang: options & libc::WNOHANG != 0 || is_nonblocking,
+            nobody: if options & libc::WNOHANG != 0 { 0 } else { -i64::from(libc::EAGAIN) },
             nowait: frame.nr == nr::waitid && options & libc::WNOWAIT != 0,
             exited,
             by_clone: (options & libc::__WALL == 0).then_some(options & libc::__WCLONE != 0),
@@ -81,7 +89,7 @@ impl Wanted {
             libc::P_ALL => true,
             libc::P_PID => args[1] as i32 > 0,
             libc::P_PGID => args[1] as i32 >= 0,
-            libc::P_PIDFD => call.process_behind().is_some(),
+            libc::P_PIDFD => call.behind().is_some(),
             _ => false,
         };
         options & !(ALWAYS | libc::WEXITED | libc::WNOWAIT) == 0 && has_event && is_kind
@@ -116,7 +124,7 @@ impl Supervisor {
 
     /// Whether a call waits for children, of which none has ended. A child that was waited for already does not count.
     pub(in crate::ahead) fn waits_for_the_living(&self, pid: ProcessId, frame: &Frame) -> bool {
-        let wanted = Wanted::of_frame(pid, frame, || process_behind(pid, frame.args[1] as i32));
+        let wanted = Wanted::of_frame(pid, frame, || Behind::of(pid, frame.args[1] as i32));
         let kin = &self.ahead.children;
         let has_ended = |child: ProcessId| kin.ended.contains(&child) || kin.held_exits.contains_key(&child);
         let children = kin.unreaped_of(pid).filter(|&child| wanted.matches(child) && !kin.is_gone(child));
@@ -126,10 +134,27 @@ impl Supervisor {
 }
 
 impl Call {
-    /// The process that the descriptor means by which it waits. The kernel, too, looks at that when the call begins;
-    /// and who is kept waiting is looked at at each event.
-    fn process_behind(&self) -> Option<i32> {
-        *self.awaited.get_or_init(|| process_behind(self.pid, self.frame.args[1] as i32))
+    /// What the descriptor means by which it waits. The kernel, too, looks at that when the call begins; and who is
+    /// kept waiting is looked at at each event.
+    fn behind(&self) -> Option<Behind> {
+        *self.awaited.get_or_init(|| Behind::of(self.pid, self.frame.args[1] as i32))
+    }
+}
+
+/// What a descriptor means by which a call waits (pidfd_open(2)).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Behind {
+    /// -1: one that was waited for.
+    process: i32,
+    /// Who waits by it is not to be kept waiting (`PIDFD_NONBLOCK`).
+    is_nonblocking: bool,
+}
+
+impl Behind {
+    fn of(pid: ProcessId, fd: i32) -> Option<Self> {
+        let process = process_behind(pid, fd)?;
+        let flags = procfs::descriptor_flags(pid, fd).unwrap_or(0);
+        Some(Self { process, is_nonblocking: flags & libc::O_NONBLOCK as u32 != 0 })
     }
 }
 

@@ -7,6 +7,7 @@ pub(in crate::ahead) mod vessels;
 
 use crate::ahead::calls::interrupted::make_own_call_again;
 use crate::ahead::objects::sockets::tcp;
+use crate::ahead::process::child_signal::end_of;
 use crate::ahead::process::signals::{is_own, send_to_itself};
 use crate::ahead::process::thread_group::Then;
 use crate::ahead::rollback::checkpoints::Kept;
@@ -361,7 +362,7 @@ impl Supervisor {
             Undo::Told { parent, child, status } => {
                 let is_held = self.ahead.children.tell_again(parent, child);
                 if !is_held && !self.is_about_to_hear(parent, child, stops)? {
-                    let info = SignalInfo::child_ended(child, status);
+                    let info = end_of(child, status);
                     self.ahead.held_signals.hold(parent, info);
                 }
                 Ok(())

@@ -3,11 +3,11 @@
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::rollback;
-use crate::ahead::{process, Call};
+use crate::ahead::{process, Ahead, Call};
 use crate::event_loop::Supervisor;
 use agent_abi::speculate;
 use procfs::ThreadId;
-use speculation::{Access, SpeculationId};
+use speculation::{Access, SpeculationId, State};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -64,6 +64,22 @@ impl ExplicitGuesses {
     /// Whether something was said that is to be carried out.
     pub fn is_any_said(&self) -> bool {
         !self.said.is_empty()
+    }
+}
+
+impl Ahead {
+    /// Guesses that were undone with another one nobody can resolve any more. Those for somebody outside are closed
+    /// when he is told ([`Self::tell_outside`]).
+    fn close_undone(&mut self) {
+        let core = &self.core;
+        let is_open = |id| core.speculation(id).is_some_and(|speculation| speculation.state() == State::Open);
+        let is_undone = |&(number, id): &(u64, SpeculationId)| !is_open(id) && !self.outside.has(number);
+        let undone: Vec<(u64, SpeculationId)> = self.explicit.iter().filter(is_undone).collect();
+        for (number, id) in undone {
+            self.explicit.close(number);
+            let verdict = self.core.fail_speculation(id);
+            self.report.resolved(false, &verdict);
+        }
     }
 }
 
@@ -153,6 +169,7 @@ impl Supervisor {
             self.end_world(&format!("a rollback could not be completed: {error}"));
         }
         self.ahead.tell_outside(id, is_right);
+        self.ahead.close_undone();
     }
 
     /// From now on every call is asked about. Threads that are past that question are taken back to it.

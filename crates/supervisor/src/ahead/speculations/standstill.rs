@@ -56,6 +56,7 @@ impl crate::ahead::Ahead {
             || self.thread_groups.is_retired(tid)
             || self.thread_groups.is_held(tid)
             || self.waiting.has(tid)
+            || self.ending.values().any(|(stopped, _)| stopped.tid() == tid)
             || self.under_way.of(tid).is_some_and(waits_inside)
     }
 }
