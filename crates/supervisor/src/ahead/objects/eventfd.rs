@@ -1,10 +1,14 @@
 //! Event descriptors (eventfd(2)): a counter, which is read in /proc and put back by reading and writing.
 
 use crate::ahead::objects::kind::{info_of, Effect, Kind, Readiness, State};
+use crate::ahead::Call;
 use rustix::io::{read, write};
 use std::io;
 use std::os::fd::OwnedFd;
-use syscall_table::Op;
+use syscall_table::{nr, Op};
+
+/// More than this a semaphore does not get on a guess: whoever takes that back reads once for each unit.
+const UNITS_MAX: u64 = 1 << 16;
 
 #[derive(Debug)]
 pub(in crate::ahead) struct Counters;
@@ -27,8 +31,10 @@ impl Kind for Counters {
     }
 
     /// Reading changes it as writing does, and each may wait for the other.
-    fn effect(&self, _nr: u64, op: Op) -> Effect {
+    fn effect(&self, call: &Call, op: Op, file: &OwnedFd) -> Effect {
+        let is_too_much = |counter: Counter| counter.is_semaphore && !counter.has_room(call);
         match op {
+            Op::Write { .. } if Counter::of(file).map_or(true, is_too_much) => Effect::IsCertain,
             Op::Read { .. } | Op::Write { .. } => Effect::Changes,
             _ => Effect::Waits,
         }
@@ -68,6 +74,13 @@ impl State for Counter {
 }
 
 impl Counter {
+    /// Whether a semaphore has no more than may be taken out one by one, once a call has put in what it is about to.
+    fn has_room(&self, call: &Call) -> bool {
+        let [_, buffer, ..] = call.frame.args;
+        let added = if call.frame.nr == nr::write { tracee::read_value(call.tid, buffer).ok() } else { None };
+        added.is_some_and(|added: u64| self.count.saturating_add(added) <= UNITS_MAX)
+    }
+
     fn of(fd: &OwnedFd) -> io::Result<Self> {
         Self::parse(&info_of(fd)?).ok_or(io::ErrorKind::Unsupported.into())
     }
