@@ -28,6 +28,47 @@ fn check(name: &str, program: &str, failed: &str, right: &str, never_waits_at: &
     check_both_ends(name, &format!("{OTHERS}{program}"), failed, right, never_waits_at);
 }
 
+/// The process itself opens what it has closed, and must not meet the limit that it has set.
+#[test]
+fn a_descriptor_above_a_new_limit_comes_back() {
+    let program = r#"
+int main(int argc, char **argv) {
+    int ends[2]; char byte; struct rlimit limit;
+    OK(pipe(ends)); OK(write(ends[1], "x", 1)); OK(dup2(ends[0], 100)); OK(close(ends[0]));
+    OK(getrlimit(RLIMIT_NOFILE, &limit)); limit.rlim_cur = 200; OK(setrlimit(RLIMIT_NOFILE, &limit));
+    say("start\n");
+    long id = begin();
+    if (id >= 0) {
+        OK(close(100)); limit.rlim_cur = 50; OK(setrlimit(RLIMIT_NOFILE, &limit));
+        finish(id, argv[1]);
+    }
+    OK(getrlimit(RLIMIT_NOFILE, &limit));
+    show("limit", limit.rlim_cur); show("read", read(100, &byte, 1));
+    return 0;
+}"#;
+    check("above", program, "start\nlimit 200\nread 1\n", "start\nlimit 50\nread -1\n", &["close", "setrlimit"]);
+}
+
+#[test]
+fn a_descriptor_comes_back_where_all_are_open() {
+    let program = r#"
+int main(int argc, char **argv) {
+    int ends[2]; char byte; struct rlimit limit = {64, 64};
+    OK(pipe(ends)); OK(write(ends[1], "x", 1)); OK(setrlimit(RLIMIT_NOFILE, &limit));
+    say("start\n");
+    long id = begin();
+    if (id >= 0) {
+        OK(close(ends[0])); while (open("/dev/null", O_RDONLY) >= 0) {}
+        finish(id, argv[1]);
+    }
+    OK(getrlimit(RLIMIT_NOFILE, &limit));
+    show("limit", limit.rlim_max); show("read", read(ends[0], &byte, 1)); show("dup", dup(1) >= 0);
+    return 0;
+}"#;
+    let (failed, right) = ("start\nlimit 64\nread 1\ndup 1\n", "start\nlimit 64\nread 0\ndup 0\n");
+    check("full", program, failed, right, &["close"]);
+}
+
 /// What is held is written by the program's own open file, as that is then.
 #[test]
 fn what_was_written_before_does_not_append() {

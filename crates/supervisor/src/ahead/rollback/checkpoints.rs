@@ -81,6 +81,11 @@ impl Checkpoints {
         pid
     }
 
+    /// One that is kept. `None`: its process has ended for good.
+    pub fn get(&self, checkpoint: Checkpoint) -> Option<&Kept> {
+        self.kept.get(&checkpoint)
+    }
+
     /// It is put back or given up. `None`: its process has ended for good.
     pub fn take(&mut self, checkpoint: Checkpoint) -> Option<Kept> {
         let kept = self.kept.remove(&checkpoint)?;
