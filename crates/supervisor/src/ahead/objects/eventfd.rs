@@ -32,9 +32,12 @@ impl Kind for Counters {
 
     /// Reading changes it as writing does, and each may wait for the other.
     fn effect(&self, call: &Call, op: Op, file: &OwnedFd) -> Effect {
-        let is_too_much = |counter: Counter| counter.is_semaphore && !counter.has_room(call);
+        let is_too_much = |units: Option<u64>| {
+            // One by one is as many calls as it took.
+            units != Some(1) && Counter::of(file).map_or(true, |counter| !counter.has_room(units))
+        };
         match op {
-            Op::Write { .. } if Counter::of(file).map_or(true, is_too_much) => Effect::IsCertain,
+            Op::Write { .. } if is_too_much(units_of(call)) => Effect::IsCertain,
             Op::Read { .. } | Op::Write { .. } => Effect::Changes,
             _ => Effect::Waits,
         }
@@ -74,11 +77,10 @@ impl State for Counter {
 }
 
 impl Counter {
-    /// Whether a semaphore has no more than may be taken out one by one, once a call has put in what it is about to.
-    fn has_room(&self, call: &Call) -> bool {
-        let [_, buffer, ..] = call.frame.args;
-        let added = if call.frame.nr == nr::write { tracee::read_value(call.tid, buffer).ok() } else { None };
-        added.is_some_and(|added: u64| self.count.saturating_add(added) <= UNITS_MAX)
+    /// Whether it has no more than may be taken out unit by unit, if it is one of which that is done, once so many are
+    /// put in. `None`: it is not known how many.
+    fn has_room(&self, units: Option<u64>) -> bool {
+        !self.is_semaphore || units.is_some_and(|units| self.count.saturating_add(units) <= UNITS_MAX)
     }
 
     fn of(fd: &OwnedFd) -> io::Result<Self> {
@@ -92,6 +94,16 @@ impl Counter {
             count: u64::from_str_radix(field("eventfd-count")?, 16).ok()?,
             is_semaphore: field("eventfd-semaphore")? == "1",
         })
+    }
+}
+
+/// How much a call puts in.
+fn units_of(call: &Call) -> Option<u64> {
+    let [_, buffer, ..] = call.frame.args;
+    if call.frame.nr == nr::write {
+        tracee::read_value(call.tid, buffer).ok()
+    } else {
+        None
     }
 }
 
