@@ -6,8 +6,9 @@ use crate::gate::{self, EACCES, EINVAL, ENOMEM};
 use crate::start::{PRIVATE_LEN, THREAD_PAGES_BASE};
 use agent_abi::{
     text_index, FdKind, FileVersion, Private, Request, TextRow, TextState, World, AGENT_BASE, AGENT_LEN_MAX,
-    MAPPED_MEMORY, OWN_END, PRIVATE_BASE, PRIVATE_STORES, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SERVED,
-    PROCESS_MAPPED_SHARED, STUBS_MAX, TEXTS_MAX, THREADS_BASE, THREADS_MAX, THREAD_LEN, WORLD_BASE,
+    MAPPED_MEMORY, OWN_END, PRIVATE_BASE, PRIVATE_STORES, PROCESS_KEEPS_MEMORY, PROCESS_MAPPED_PRIVATE,
+    PROCESS_MAPPED_SERVED, PROCESS_MAPPED_SHARED, STUBS_MAX, TEXTS_MAX, THREADS_BASE, THREADS_MAX, THREAD_LEN,
+    WORLD_BASE,
 };
 use core::sync::atomic::{AtomicU64, Ordering};
 use syscall_table::nr;
@@ -225,11 +226,17 @@ impl Call<'_> {
     /// `munmap`, `mprotect`, `mremap`, `madvise` of what may be ours.
     pub fn own_pages(&mut self) {
         const MREMAP_FIXED: u64 = 2;
+        const MADV_DONTFORK: u64 = 10;
+        const MADV_WIPEONFORK: u64 = 18;
         const MADV_GUARD_INSTALL: u64 = 102;
-        if self.frame.nr == nr::madvise && self.arg(2) == MADV_GUARD_INSTALL {
+        if self.frame.nr == nr::madvise && u64::from(self.arg(2) as u32) == MADV_GUARD_INSTALL {
             // A rollback could not write what was there before. Kernels before 6.13 say the same; programs fall back.
             gate::request(Request::Refused, self.frame.nr, MADV_GUARD_INSTALL, 0);
             return self.answer(-EINVAL);
+        }
+        if self.frame.nr == nr::madvise && matches!(u64::from(self.arg(2) as u32), MADV_DONTFORK | MADV_WIPEONFORK) {
+            // A checkpoint is a child.
+            self.process.flags.fetch_or(PROCESS_KEEPS_MEMORY, Ordering::Relaxed);
         }
         let moves_over_ours =
             self.frame.nr == nr::mremap && self.arg(3) & MREMAP_FIXED != 0 && touches_ours(self.arg(4), self.arg(2));

@@ -169,6 +169,51 @@ int main(int argc, char **argv) {
     check("no_error", &none, "start\nerror 0\n", "start\nerror 0\n", &["getsockopt"]);
 }
 
+/// A checkpoint is a child, which has zeroes there.
+#[test]
+fn memory_that_is_wiped_in_children_is_not_lost() {
+    let program = r#"
+int main(int argc, char **argv) {
+    char *at = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(at != MAP_FAILED); memset(at, 'x', 8192); OK(madvise(at, 8192, MADV_WIPEONFORK));
+    say("start\n");
+    long id = begin();
+    if (id >= 0) { at[0] = 'y'; finish(id, argv[1]); }
+    // No guess was made.
+    show("first", at[0]); show("last", at[8191]);
+    return 0;
+}"#;
+    check("wiped", program, "start\nfirst 120\nlast 120\n", "start\nfirst 120\nlast 120\n", &[]);
+}
+
+#[test]
+fn what_was_said_of_memory_is_taken_back() {
+    let program = r#"
+int main(int argc, char **argv) {
+    char *all[2];
+    for (int i = 0; i < 2; i++) {
+        all[i] = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(all[i] != MAP_FAILED); memset(all[i], 'x', 8192);
+        OK(mprotect(all[i] + 4096, 4096, PROT_NONE));
+    }
+    say("start\n");
+    long id = begin();
+    if (id >= 0) {
+        OK(madvise(all[0], 4096, MADV_DONTFORK)); OK(madvise(all[1], 4096, MADV_WIPEONFORK));
+        finish(id, argv[1]);
+    }
+    for (int i = 0; i < 2; i++) {
+        pid_t child = OK(fork());
+        if (child == 0) _exit(all[i][0]);
+        show("child", wait_for(child));
+    }
+    return 0;
+}"#;
+    // SIGSEGV, and zeroes.
+    let (failed, right) = ("start\nchild 120\nchild 120\n", "start\nchild 139\nchild 0\n");
+    check("said", program, failed, right, &["madvise"]);
+}
+
 /// Each unit would have to be taken out by a call.
 #[test]
 fn who_puts_much_into_a_semaphore_waits() {
@@ -210,4 +255,22 @@ int main(int argc, char **argv) {
     return 0;
 }"#;
     check("table", program, "start\nend\n", "start\nown\nend\n", &[]);
+}
+
+/// With a program's memory goes what the kernel clears there when its first thread ends.
+#[test]
+fn a_program_that_comes_back_has_its_thread_cleared_where_it_was() {
+    let program = r#"
+#include <sys/prctl.h>
+int main(int argc, char **argv) {
+    int *before, *now; char number[32];
+    if (argc > 2) { say("new\n"); finish(atol(argv[2]), argv[1]); say("after\n"); return 0; }
+    OK(prctl(PR_GET_TID_ADDRESS, &before));
+    say("start\n");
+    long id = begin();
+    if (id >= 0) { snprintf(number, 32, "%ld", id); OK(execl(argv[0], argv[0], argv[1], number, NULL)); }
+    OK(prctl(PR_GET_TID_ADDRESS, &now)); show("same", before == now);
+    return 0;
+}"#;
+    check("cleared", program, "start\nsame 1\n", "start\nnew\nafter\n", &["execve"]);
 }
