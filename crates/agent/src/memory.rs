@@ -226,17 +226,8 @@ impl Call<'_> {
     /// `munmap`, `mprotect`, `mremap`, `madvise` of what may be ours.
     pub fn own_pages(&mut self) {
         const MREMAP_FIXED: u64 = 2;
-        const MADV_DONTFORK: u64 = 10;
-        const MADV_WIPEONFORK: u64 = 18;
-        const MADV_GUARD_INSTALL: u64 = 102;
-        if self.frame.nr == nr::madvise && u64::from(self.arg(2) as u32) == MADV_GUARD_INSTALL {
-            // A rollback could not write what was there before. Kernels before 6.13 say the same; programs fall back.
-            gate::request(Request::Refused, self.frame.nr, MADV_GUARD_INSTALL, 0);
+        if self.frame.nr == nr::madvise && self.refuses_advice(self.arg(2)) {
             return self.answer(-EINVAL);
-        }
-        if self.frame.nr == nr::madvise && matches!(u64::from(self.arg(2) as u32), MADV_DONTFORK | MADV_WIPEONFORK) {
-            // A checkpoint is a child.
-            self.process.flags.fetch_or(PROCESS_KEEPS_MEMORY, Ordering::Relaxed);
         }
         let moves_over_ours =
             self.frame.nr == nr::mremap && self.arg(3) & MREMAP_FIXED != 0 && touches_ours(self.arg(4), self.arg(2));
@@ -250,6 +241,34 @@ impl Call<'_> {
             && own_texts(self.arg(0), self.arg(1))
         {
             self.proceed();
+        }
+    }
+
+    /// `process_madvise`: of its own memory a process may say there what `madvise` says.
+    pub fn advise_process(&mut self) {
+        if self.refuses_advice(self.arg(3)) {
+            return self.answer(-EINVAL);
+        }
+        self.barrier();
+    }
+
+    /// Whether the program may not say this of memory. What a checkpoint has to know of is noted.
+    fn refuses_advice(&self, advice: u64) -> bool {
+        const MADV_DONTFORK: u32 = 10;
+        const MADV_WIPEONFORK: u32 = 18;
+        const MADV_GUARD_INSTALL: u32 = 102;
+        match advice as u32 {
+            // A checkpoint is a child.
+            MADV_DONTFORK | MADV_WIPEONFORK => {
+                self.process.flags.fetch_or(PROCESS_KEEPS_MEMORY, Ordering::Relaxed);
+                false
+            }
+            // A rollback could not write what was there before. Kernels before 6.13 say the same; programs fall back.
+            MADV_GUARD_INSTALL => {
+                gate::request(Request::Refused, self.frame.nr, MADV_GUARD_INSTALL.into(), 0);
+                true
+            }
+            _ => false,
         }
     }
 
