@@ -34,6 +34,12 @@ int main(void) {
         /* MADV_GUARD_INSTALL: not every kernel has it. */
         if (madvise(guarded, 4096, 102) < 0) EQUAL(errno, EINVAL);
         look(fd);
+        /* The same of itself by a descriptor. */
+        int itself = OK(syscall(SYS_pidfd_open, getpid(), 0));
+        struct iovec all = {guarded, 4096};
+        if (syscall(SYS_process_madvise, itself, &all, 1, 102, 0) < 0) EQUAL(errno, EINVAL);
+        OK(close(itself));
+        look(fd);
         OK(munmap(guarded, 4096));
         look(fd);
     }

@@ -63,6 +63,9 @@ pub const PROCESS_LOCKED_AHEAD: u32 = 262_144;
 /// The process, or one that it descends from, has asked the kernel to wait for its children itself (`SA_NOCLDWAIT`).
 /// Whether that still holds the kernel knows.
 pub const PROCESS_NO_ZOMBIES: u32 = 524_288;
+/// The process, or one that it descends from, has said of some of its memory that children do not get it, or get zeroes
+/// (`MADV_DONTFORK`, `MADV_WIPEONFORK`). A new program has no such memory.
+pub const PROCESS_KEEPS_MEMORY: u32 = 1_048_576;
 /// Each of these is seen by whoever has something in common with the process, when it ends.
 pub const PROCESS_GIVES_BACK: u32 = PROCESS_LOCKS_OUTSIDE | PROCESS_UNDOES;
 /// What a new program has of the one before: what belongs to the process and not to its memory.
@@ -197,6 +200,7 @@ impl Process {
         const INHERITED: u32 = PROCESS_MAPPED_SHARED
             | PROCESS_MAPPED_PRIVATE
             | PROCESS_MAPPED_SERVED
+            | PROCESS_KEEPS_MEMORY
             | PROCESS_HEARS_OTHERS
             | PROCESS_PRIVILEGES
             | PROCESS_IN_PSEUDO

@@ -95,6 +95,7 @@ fn act(call: &mut Call, op: Op, shows: Shows) {
         Op::Exit | Op::ExitGroup => call.exit(),
         Op::Barrier if call.frame.nr == nr::pidfd_getfd => call.take_descriptor(),
         Op::Barrier if call.frame.nr == nr::open_by_handle_at => call.open_by_handle(),
+        Op::Barrier if call.frame.nr == nr::process_madvise => call.advise_process(),
         Op::Barrier if matches!(call.frame.nr, nr::quotactl | nr::quotactl_fd) => call.quota(),
         Op::Barrier if call.frame.nr == nr::fanotify_init => call.listen_to_files(),
         Op::Barrier => call.barrier(),

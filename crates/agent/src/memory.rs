@@ -6,8 +6,9 @@ use crate::gate::{self, EACCES, EINVAL, ENOMEM};
 use crate::start::{PRIVATE_LEN, THREAD_PAGES_BASE};
 use agent_abi::{
     text_index, FdKind, FileVersion, Private, Request, TextRow, TextState, World, AGENT_BASE, AGENT_LEN_MAX,
-    MAPPED_MEMORY, OWN_END, PRIVATE_BASE, PRIVATE_STORES, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SERVED,
-    PROCESS_MAPPED_SHARED, STUBS_MAX, TEXTS_MAX, THREADS_BASE, THREADS_MAX, THREAD_LEN, WORLD_BASE,
+    MAPPED_MEMORY, OWN_END, PRIVATE_BASE, PRIVATE_STORES, PROCESS_KEEPS_MEMORY, PROCESS_MAPPED_PRIVATE,
+    PROCESS_MAPPED_SERVED, PROCESS_MAPPED_SHARED, STUBS_MAX, TEXTS_MAX, THREADS_BASE, THREADS_MAX, THREAD_LEN,
+    WORLD_BASE,
 };
 use core::sync::atomic::{AtomicU64, Ordering};
 use syscall_table::nr;
@@ -227,10 +228,7 @@ impl Call<'_> {
     /// `munmap`, `mprotect`, `mremap`, `madvise` of what may be ours.
     pub fn own_pages(&mut self) {
         const MREMAP_FIXED: u64 = 2;
-        const MADV_GUARD_INSTALL: u64 = 102;
-        if self.frame.nr == nr::madvise && self.arg(2) == MADV_GUARD_INSTALL {
-            // A rollback could not write what was there before. Kernels before 6.13 say the same; programs fall back.
-            gate::request(Request::Refused, self.frame.nr, MADV_GUARD_INSTALL, 0);
+        if self.frame.nr == nr::madvise && self.refuses_advice(self.arg(2)) {
             return self.answer(-EINVAL);
         }
         let moves_over_ours =
@@ -245,6 +243,34 @@ impl Call<'_> {
             && own_texts(self.arg(0), self.arg(1))
         {
             self.proceed();
+        }
+    }
+
+    /// `process_madvise`: of its own memory a process may say there what `madvise` says.
+    pub fn advise_process(&mut self) {
+        if self.refuses_advice(self.arg(3)) {
+            return self.answer(-EINVAL);
+        }
+        self.barrier();
+    }
+
+    /// Whether the program may not say this of memory. What a checkpoint has to know of is noted.
+    fn refuses_advice(&self, advice: u64) -> bool {
+        const MADV_DONTFORK: u32 = 10;
+        const MADV_WIPEONFORK: u32 = 18;
+        const MADV_GUARD_INSTALL: u32 = 102;
+        match advice as u32 {
+            // A checkpoint is a child.
+            MADV_DONTFORK | MADV_WIPEONFORK => {
+                self.process.flags.fetch_or(PROCESS_KEEPS_MEMORY, Ordering::Relaxed);
+                false
+            }
+            // A rollback could not write what was there before. Kernels before 6.13 say the same; programs fall back.
+            MADV_GUARD_INSTALL => {
+                gate::request(Request::Refused, self.frame.nr, MADV_GUARD_INSTALL.into(), 0);
+                true
+            }
+            _ => false,
         }
     }
 

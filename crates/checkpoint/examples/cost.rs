@@ -128,7 +128,14 @@ fn measure(
     // As the supervisor, which sees the calls that would change this, knows most processes.
     let affinity = process_state::affinity(pid.leader())?;
     let affinity_of = Some((pid.leader(), affinity.clone()));
-    let known = Known { one_thread: true, no_timers: true, own_memory: true, inherited_memory: true, affinity_of };
+    let known = Known {
+        one_thread: true,
+        no_timers: true,
+        own_memory: true,
+        inherited_memory: true,
+        no_advice: true,
+        affinity_of,
+    };
     for _ in 0..rounds {
         let start = Instant::now();
         // And as there, on a machine that has nothing else to do, on our core.

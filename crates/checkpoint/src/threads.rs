@@ -33,7 +33,7 @@ const FLAGS: i32 = libc::CLONE_VM
 #[must_use = "a vessel is either discarded or kept: dropped, it stays until its tracer ends"]
 pub struct ThreadedVessel {
     vessel: Vessel,
-    /// What the first thread lets the kernel clear when it ends, if there were others.
+    /// What the first thread lets the kernel clear when it ends, if there were others or it was said.
     tid_address: Option<u64>,
     others: Vec<Thread>,
 }
@@ -102,6 +102,17 @@ impl ThreadedVessel {
         let (others, tid_address) = looked?;
         let vessel = Vessel::fork_among(leader, gate, known, zombies, threads.len() as u64)?;
         Ok(Self { vessel, tid_address: Some(tid_address), others })
+    }
+
+    /// Whether it does not know what its process's only thread lets the kernel clear when it ends. To ask for that
+    /// costs the thread a call, and only a new program changes it (`exec`).
+    pub fn lacks_tid_address(&self) -> bool {
+        self.tid_address.is_none()
+    }
+
+    /// What that is. Nothing, if it is known.
+    pub fn note_tid_address(&mut self, address: u64) {
+        self.tid_address.get_or_insert(address);
     }
 
     /// The vessel: its memory, and the first thread.
@@ -316,7 +327,7 @@ impl Thread {
 #[derive(Debug)]
 pub(crate) struct Others<'a> {
     kept: &'a [Thread],
-    /// The first thread's, if there are others or were.
+    /// The first thread's, if it is known.
     tid_address: Option<u64>,
     stops: HashMap<ThreadId, Stopped>,
 }

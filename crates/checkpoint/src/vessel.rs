@@ -10,7 +10,7 @@ use crate::reap::{Dying, ToReap};
 use crate::state::{self, Timers};
 use crate::threads::Others;
 use crate::{layout, pages, CheckpointError, Copied, Result, VesselId};
-use procfs::{MagicLink, ProcessId, Status, TaskId, ThreadId};
+use procfs::{Advice, MagicLink, ProcessId, Status, TaskId, ThreadId};
 use std::cell::{Cell, OnceCell};
 use std::sync::OnceLock;
 use tracee::process_state as outside;
@@ -20,6 +20,7 @@ const CLOSE_RANGE_UNSHARE: u64 = 2;
 /// Of the clone that makes a vessel.
 const FLAGS: u64 = (libc::CLONE_PTRACE | libc::CLONE_FILES) as u64;
 const KEPT_FROM_CHILDREN: &str = "memory that is not given to children (MADV_DONTFORK)";
+const WIPED_IN_CHILDREN: &str = "memory that is wiped in children (MADV_WIPEONFORK)";
 const ORIGINAL_CALL_RESTARTED: u64 = libc::SYS_restart_syscall as u64;
 
 /// What the caller knows of a process, so that it need not be looked for at each checkpoint. Nothing, if in doubt.
@@ -33,6 +34,8 @@ pub struct Known {
     pub own_memory: bool,
     /// It keeps no memory from its children (`MADV_DONTFORK`).
     pub inherited_memory: bool,
+    /// It has not said of any memory that children do not get it, or get zeroes (`MADV_WIPEONFORK`).
+    pub no_advice: bool,
     /// A thread of it, and the processors on which it may run, where that is not what the kernel says at the moment.
     pub affinity_of: Option<(ThreadId, Vec<u64>)>,
 }
@@ -260,6 +263,9 @@ impl Vessel {
         }
         self.send_pending(&mut caller, scratch, &now)?;
         others.give_state(&mut caller, stage.as_ref().map_or(gate, layout::Stage::gate), scratch)?;
+        if !known.no_advice {
+            take_back_advice(&mut caller)?;
+        }
         let copied = pages::restore(&mut caller, vessel, stage.as_ref().map(layout::Stage::range))?;
         if rseq.0 != rseq.1 && rseq.1.pointer != 0 {
             state::register_rseq(&mut caller, &rseq.1)?;
@@ -337,6 +343,9 @@ fn refuse(p: &Stopped, known: &Known, company: u64) -> Result<()> {
     if !known.no_timers && !procfs::read(pid, "timers")?.is_empty() {
         return Err(CheckpointError::Unsupported("POSIX timers"));
     }
+    if !known.no_advice && procfs::advice(pid)?.iter().any(|(_, advice)| is_wiped(advice)) {
+        return Err(CheckpointError::Unsupported(WIPED_IN_CHILDREN));
+    }
     if known.own_memory {
         return Ok(());
     }
@@ -361,6 +370,26 @@ fn inherits_extended_state(p: &Stopped) -> Result<bool> {
             Ok(*INHERITS.get_or_init(|| len <= TILES_AT))
         }
     }
+}
+
+/// What the kernel may drop at any time is nothing that a copy has to have.
+fn is_wiped(advice: &Advice) -> bool {
+    advice.is_wiped_in_children && !advice.may_be_dropped
+}
+
+/// Whoever has a checkpoint had nothing there that children do not get as it is: what has been said since is taken
+/// back.
+fn take_back_advice(caller: &mut Caller) -> Result<()> {
+    for (range, advice) in procfs::advice(caller.tid)? {
+        let len = range.end - range.start;
+        if advice.is_kept_from_children {
+            caller.call("madvise", libc::SYS_madvise, &[range.start, len, libc::MADV_DOFORK as u64])?;
+        }
+        if is_wiped(&advice) {
+            caller.call("madvise", libc::SYS_madvise, &[range.start, len, libc::MADV_KEEPONFORK as u64])?;
+        }
+    }
+    Ok(())
 }
 
 /// Memory that is kept from children is missing in the copy. Its size tells, the list of areas would cost more.

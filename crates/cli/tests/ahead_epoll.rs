@@ -178,3 +178,46 @@ int main(int argc, char **argv) {
 }"#;
     check("loop", program, "start\nagain 3\n", "start\nahead 41\nafter 42\n");
 }
+
+/// One that has told its only event waits for nothing, not even for a hang-up.
+#[test]
+fn what_had_told_its_only_event_stays_silent() {
+    let program = r#"
+int main(int argc, char **argv) {
+    set = OK(epoll_create1(0));
+    int ends[2]; OK(pipe(ends)); OK(write(ends[1], "x", 1));
+    put(EPOLL_CTL_ADD, ends[0], EPOLLIN | EPOLLONESHOT, 'a');
+    show("start");
+    long id = begin();
+    if (id < 0) { OK(close(ends[1])); show("again"); return 0; }
+    show("ahead");
+    finish(id, argv[1]);
+    OK(close(ends[1])); show("after");
+    return 0;
+}"#;
+    check("silent", program, "start a\nagain \n", "start a\nahead \nafter \n");
+}
+
+/// The kernel does not change a member that is woken alone, so that it could not be told to look again.
+#[test]
+fn edges_of_who_is_woken_alone_wait() {
+    let program = r#"
+int main(int argc, char **argv) {
+    // Somebody who has not got the set ends the guess.
+    int told[2]; long id; OK(pipe(told));
+    if (OK(fork()) == 0) {
+        EQUAL(read(told[0], &id, sizeof id), sizeof id);
+        sleep_ms(50); if (id >= 0) finish(id, argv[1]);
+        _exit(0);
+    }
+    set = OK(epoll_create1(0));
+    put(EPOLL_CTL_ADD, full_pipe(), EPOLLIN | EPOLLET | EPOLLEXCLUSIVE, 'a');
+    say("start\n");
+    id = begin();
+    OK(write(told[1], &id, sizeof id));
+    show(id < 0 ? "again" : "ahead");
+    OK(wait(NULL));
+    return 0;
+}"#;
+    check_both_ends("alone", &format!("{SET}{program}"), "start\nagain a\n", "start\nahead a\n", &["epoll_ctl"]);
+}

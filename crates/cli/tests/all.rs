@@ -28,6 +28,7 @@ mod ahead_looked;
 mod ahead_mapped;
 mod ahead_new_files;
 mod ahead_numbers;
+mod ahead_objects;
 mod ahead_pairs;
 mod ahead_permits;
 mod ahead_processes;

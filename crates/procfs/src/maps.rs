@@ -119,6 +119,8 @@ pub struct Advice {
     pub is_kept_from_children: bool,
     /// Children have zeroes there (`MADV_WIPEONFORK`).
     pub is_wiped_in_children: bool,
+    /// The kernel may drop it at any time (`MAP_DROPPABLE`).
+    pub may_be_dropped: bool,
 }
 
 /// The areas of a process with what it has said of each, in ascending order (`/proc/PID/smaps`).
@@ -135,7 +137,11 @@ fn advice_in(text: &str) -> Vec<(Range<u64>, Advice)> {
         if let Some(flags) = line.strip_prefix("VmFlags:") {
             let has = |flag: &str| flags.split_ascii_whitespace().any(|of| of == flag);
             if let Some((_, advice)) = all.last_mut() {
-                *advice = Advice { is_kept_from_children: has("dc"), is_wiped_in_children: has("wf") };
+                *advice = Advice {
+                    is_kept_from_children: has("dc"),
+                    is_wiped_in_children: has("wf"),
+                    may_be_dropped: has("dp"),
+                };
             }
         } else if let Some(mapping) = Mapping::of(line) {
             all.push((mapping.addresses(), Advice::default()));

@@ -92,7 +92,7 @@ rows! {
     52, getpeername, Tracked, SocketState, Object, Free, "the address that connect or accept gave; an error tells that the peer is gone";
     53, socketpair, Private, SocketPair, Own, Free, "an object that only we can reach";
     54, setsockopt, Tracked, Description { fd: 0 }, Object, ByArgument, "options of an end; what others see of them waits";
-    55, getsockopt, Tracked, SocketState, Object, Free, "options of an end, and what is known of its peer";
+    55, getsockopt, Tracked, SocketState, Object, ByArgument, "options of an end, and what is known of its peer";
     56, clone, Private, Clone, Failure, Tracked, "the child inherits its parent's dependencies";
     57, fork, Private, Fork, Failure, Tracked, "the child inherits its parent's dependencies";
     58, vfork, Private, Vfork, Failure, Tracked, "the child inherits; the parent waits";

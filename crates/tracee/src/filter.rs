@@ -221,11 +221,23 @@ impl Filter {
                     block.jump(JGE, BELOW_HI, 0, 1);
                     block.ret(TRACE);
                 }
+                if i64::from(row.nr) == libc::SYS_madvise {
+                    block.load(arg_lo(2));
+                    for advice in NOTED_ADVICE {
+                        block.jump(JEQ, advice as u32, 0, 1);
+                        block.ret(TRACE);
+                    }
+                }
                 block.outside_ours(0, 1);
             });
         }
     }
 }
+
+/// Advice on memory of which the agent has to know: what children do not get of it, and guards, which nobody may
+/// install.
+const NOTED_ADVICE: [i32; 3] = [libc::MADV_DONTFORK, libc::MADV_WIPEONFORK, MADV_GUARD_INSTALL];
+const MADV_GUARD_INSTALL: i32 = 102;
 
 /// Where the low half of an argument says that a call is about its caller: 0, or for a clock one that is not a
 /// process's.
@@ -377,5 +389,16 @@ mod tests {
                 assert_eq!(call(0x7fff_0000_0000, 4096, AGENT_BASE), TRACE);
             }
         }
+    }
+
+    #[test]
+    fn what_children_do_not_get_is_noted() {
+        let filter = Filter::new(7, 8);
+        let advise = |advice: i32| {
+            run(&filter, libc::SYS_madvise as u64, PROGRAM, [0x7fff_0000_0000, 4096, advice as u64, 0, 0, 0])
+        };
+        assert!(NOTED_ADVICE.iter().all(|&advice| advise(advice) == TRACE));
+        let others = [libc::MADV_DONTNEED, libc::MADV_FREE, libc::MADV_DOFORK, libc::MADV_KEEPONFORK];
+        assert!(others.iter().all(|&advice| advise(advice) == ALLOW));
     }
 }

@@ -8,7 +8,6 @@ use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::calls::rights::has_our_numbers;
 use crate::ahead::calls::under_way::UnderWay;
 use crate::ahead::calls::waiting::News;
-use crate::ahead::events::own_page;
 use crate::ahead::objects::young;
 use crate::ahead::process::childless::may_say_of_child;
 use crate::ahead::process::vfork;
@@ -21,7 +20,7 @@ use crate::ahead::{process, Call, Object, Written};
 use crate::event_loop::Supervisor;
 use crate::spent::{Answered, Cause};
 use agent_abi::{ahead, Frame, PHASE_AFTER, SPECULATE_NR};
-use checkpoint::{CheckpointError, Known, ThreadedVessel};
+use checkpoint::{CheckpointError, ThreadedVessel};
 use commit_clock::DOMAINS_MAX;
 use procfs::{ProcessId, ThreadId};
 use speculation::Dependent;
@@ -349,6 +348,9 @@ impl Supervisor {
         }
         if let Some(decision) = self.decide_ready(stopped, call, &mut plan)? {
             return Ok(decision);
+        }
+        if is_speculative && call.executes() {
+            self.note_tid_address(stopped, call.pid)?;
         }
         if is_speculative && (self.is_signalled(&plan) || self.keeps_program_busy(call)) {
             return Ok(self.wait_at_barrier(call));
@@ -706,24 +708,6 @@ impl Supervisor {
                 Ok(false)
             }
         }
-    }
-
-    /// What need not be looked for in a process, of which this thread has stopped.
-    pub(in crate::ahead) fn known_of(&self, pid: ProcessId, tid: ThreadId) -> Known {
-        let flags = |slot: usize| self.world().processes[slot].flags.load(Ordering::Relaxed);
-        let users = |slot: usize| self.world().processes[slot].users.load(Ordering::Relaxed);
-        let first = self.tracees.get(&pid.leader());
-        let one_thread = first.is_some_and(|tracee| users(tracee.process) == 1);
-        let no_timers = first.is_some_and(|tracee| flags(tracee.process) & agent_abi::PROCESS_TIMERS == 0);
-        // Whoever was born while nobody asked may run in its parent's memory: then its agent has a page of its own
-        // there.
-        let has_own_page =
-            |thread: usize| self.world().threads[thread].page.load(Ordering::Relaxed) == own_page(thread);
-        let own_memory = self.ahead.is_always_on()
-            || first.and_then(|tracee| tracee.thread).is_some_and(|thread| !has_own_page(thread));
-        let confined = self.confined.iter().rev().find(|confined| confined.tid() == tid);
-        let affinity_of = confined.map(|confined| (tid, confined.before()));
-        Known { one_thread, no_timers, own_memory, affinity_of, ..Known::default() }
     }
 
     /// Whether the numbers of processes that a thread asks for, or is told, are ours.

@@ -134,6 +134,12 @@ impl Supervisor {
         leads && self.ahead.checkpoints.of(call.pid).next().is_none()
     }
 
+    /// Whether a thread gets a table of descriptors of its own, which no rollback would join with that of the others.
+    pub(in crate::ahead) fn leaves_table(&self, call: &Call) -> bool {
+        const CLOSE_RANGE_UNSHARE: u64 = 2;
+        call.frame.args[2] & CLOSE_RANGE_UNSHARE != 0 && self.has_company(call.tid)
+    }
+
     /// Whether a call locks or unlocks memory that no checkpoint of its process has: a rollback unmaps that.
     pub(in crate::ahead) fn locks_young_memory(&self, call: &Call) -> bool {
         let [start, len, ..] = call.frame.args;

@@ -187,6 +187,7 @@ impl Supervisor {
                 plan if matches!(plan.class, Class::Tracked) && plan.modifies.is_empty() => Plan::new(Class::Free),
                 plan => plan,
             },
+            Op::CloseRange if self.leaves_table(call) => Plan::new(Class::Barrier).once(),
             Op::CloseRange => {
                 let (first, last) = (fd(0), (arg(1) as u32).min(FDS_MAX as u32) as i32);
                 let Ok(open) = self.descriptors_of(call.pid) else { return Plan::new(Class::Barrier).once() };
@@ -241,6 +242,7 @@ impl Supervisor {
             Op::Copy { input, output } => self.plan_certain(call, [fd(input), fd(output)].into_iter()),
             Op::Vmsplice => self.plan_certain(call, [fd(0)].into_iter()),
             Op::Accept => self.plan_accept(call),
+            Op::SocketState => self.plan_socket_state(call),
             Op::Flock => Plan::new(Class::Lock { fd: fd(0) }).once(),
             // A file that is in no memory file system of the world's own (`plan_files`), another process's limits,
             // a signal to another process's thread, or a row of the table that says that it waits.
@@ -265,7 +267,6 @@ impl Supervisor {
             | Op::Refuse(_)
             | Op::Shmat
             | Op::SocketPair
-            | Op::SocketState
             | Op::TakeSignal
             | Op::Trace => Plan::new(Class::Barrier).once(),
         }

@@ -261,7 +261,11 @@ impl Supervisor {
         let Change { set, fd, member } = change;
         let of = member.map_or(Numbers::All, |number| Numbers::These(BTreeSet::from([number])));
         let members = open_members_of(tid, fd, &of).map_err(io::Error::other)?;
-        if members.iter().any(|found| Some(found.fd) == member && !found.can_come_back()) {
+        let is_lost = |found: &Member| match member {
+            Some(number) => found.fd == number && !found.can_come_back(),
+            None => found.tells_once() && found.is_exclusive(),
+        };
+        if members.iter().any(is_lost) {
             return Err(io::ErrorKind::Unsupported.into());
         }
         Ok(Before { pid: self.pid_of(tid)?, fd, set, of, members, has_told: member.is_none() })
@@ -313,7 +317,8 @@ impl Supervisor {
     }
 }
 
-/// What makes a set what it was. Those that tell only once are told to look again if they may have told.
+/// What makes a set what it was. Those that tell only once are told to look again if they may have told, but for those
+/// that had told before: they would wait for errors and hang-ups again.
 fn changes_back(before: &[Member], now: &[Member], has_told: bool) -> Vec<(i32, Member)> {
     let find = |members: &[Member], one: &Member| members.iter().copied().find(|other| other.is_same(one));
     let mut changes = Vec::new();
@@ -323,7 +328,7 @@ fn changes_back(before: &[Member], now: &[Member], has_told: bool) -> Vec<(i32, 
     for member in before {
         match find(now, member) {
             None => changes.push((libc::EPOLL_CTL_ADD, *member)),
-            Some(found) if found != *member || has_told && member.tells_once() => {
+            Some(found) if found != *member || has_told && member.tells_once() && member.can_come_back() => {
                 changes.push((libc::EPOLL_CTL_MOD, *member));
             }
             Some(_) => {}
@@ -416,7 +421,11 @@ impl Member {
     /// Whether it can be made what it is. One that has told its only event waits for nothing at all, which nobody can
     /// ask for; an exclusive one cannot be changed.
     fn can_come_back(&self) -> bool {
-        self.events & ALWAYS == ALWAYS && self.events & EXCLUSIVE == 0
+        self.events & ALWAYS == ALWAYS && !self.is_exclusive()
+    }
+
+    fn is_exclusive(&self) -> bool {
+        self.events & EXCLUSIVE != 0
     }
 }
 
@@ -523,6 +532,8 @@ mod tests {
         let told = [members[0], members[1], member(5, ONCE)];
         assert_eq!(changes_back(&members, &told, false), [(libc::EPOLL_CTL_MOD, members[2])]);
         assert!(!told[2].can_come_back() && members[2].can_come_back());
+        // What had told it before is left as it is.
+        assert_eq!(changes_back(&told, &told, true), [(libc::EPOLL_CTL_MOD, members[0])]);
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! Event descriptors (eventfd(2)): a counter, which is read in /proc and put back by reading and writing.
 
 use crate::ahead::objects::kind::{info_of, Effect, Kind, Readiness, State};
+use crate::ahead::Call;
 use rustix::io::{read, write};
 use std::io;
 use std::os::fd::OwnedFd;
-use syscall_table::Op;
+use syscall_table::{nr, Op};
+
+/// More than this a semaphore does not get on a guess: whoever takes that back reads once for each unit.
+const UNITS_MAX: u64 = 1 << 16;
 
 #[derive(Debug)]
 pub(in crate::ahead) struct Counters;
@@ -27,8 +31,13 @@ impl Kind for Counters {
     }
 
     /// Reading changes it as writing does, and each may wait for the other.
-    fn effect(&self, _nr: u64, op: Op) -> Effect {
+    fn effect(&self, call: &Call, op: Op, file: &OwnedFd) -> Effect {
+        let is_too_much = |units: Option<u64>| {
+            // One by one is as many calls as it took.
+            units != Some(1) && Counter::of(file).map_or(true, |counter| !counter.has_room(units))
+        };
         match op {
+            Op::Write { .. } if is_too_much(units_of(call)) => Effect::IsCertain,
             Op::Read { .. } | Op::Write { .. } => Effect::Changes,
             _ => Effect::Waits,
         }
@@ -68,6 +77,12 @@ impl State for Counter {
 }
 
 impl Counter {
+    /// Whether it has no more than may be taken out unit by unit, if it is one of which that is done, once so many are
+    /// put in. `None`: it is not known how many.
+    fn has_room(&self, units: Option<u64>) -> bool {
+        !self.is_semaphore || units.is_some_and(|units| self.count.saturating_add(units) <= UNITS_MAX)
+    }
+
     fn of(fd: &OwnedFd) -> io::Result<Self> {
         Self::parse(&info_of(fd)?).ok_or(io::ErrorKind::Unsupported.into())
     }
@@ -79,6 +94,16 @@ impl Counter {
             count: u64::from_str_radix(field("eventfd-count")?, 16).ok()?,
             is_semaphore: field("eventfd-semaphore")? == "1",
         })
+    }
+}
+
+/// How much a call puts in.
+fn units_of(call: &Call) -> Option<u64> {
+    let [_, buffer, ..] = call.frame.args;
+    if call.frame.nr == nr::write {
+        tracee::read_value(call.tid, buffer).ok()
+    } else {
+        None
     }
 }
 

@@ -361,21 +361,12 @@ impl Supervisor {
         // An entry that adds a dependency is one where a cut may begin.
         let is_undone_with =
             |at: usize| added.len() == undos.len() && added.iter().skip(at + 1).all(DependencySet::is_empty);
-        let m = std::env::var("MUT").unwrap_or_default();
-        if m == "never" {
-            return false;
-        }
-        (taken.is_some_and(is_undone_with) || m == "cut")
-            && (m == "seen" || locked.has_seen_nothing(self.shown_later().as_ref()))
+        taken.is_some_and(is_undone_with) && locked.has_seen_nothing(self.shown_later().as_ref())
     }
 
     /// `None`: it is not known.
     fn shown_later(&self) -> Option<ShownLater> {
-        let mirrors = if std::env::var("MUT").unwrap_or_default() == "mirrors" {
-            Vec::new()
-        } else {
-            self.ahead.mirrors.contents()?
-        };
+        let mirrors = self.ahead.mirrors.contents()?;
         Some(ShownLater { calls: self.ahead.file_locks.calls_shown_later, mirrors })
     }
 

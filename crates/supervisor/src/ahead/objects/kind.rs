@@ -37,7 +37,7 @@ pub(in crate::ahead) trait Kind: Debug + Sync {
     fn number(&self, file: &OwnedFd) -> io::Result<Option<u64>>;
 
     /// What a call with such an object as its descriptor does. What is not known waits.
-    fn effect(&self, nr: u64, op: Op) -> Effect;
+    fn effect(&self, call: &Call, op: Op, file: &OwnedFd) -> Effect;
 
     /// All of its state, as it is before a call changes it. `ErrorKind::Unsupported`: it could not be put back, and the
     /// call waits.
@@ -61,6 +61,8 @@ pub(in crate::ahead) enum Effect {
     Changes,
     /// It cannot be undone.
     Waits,
+    /// It changes the object, and cannot be undone: nor may what was done to the object before be undone after it.
+    IsCertain,
 }
 
 /// What makes an object ready, so that somebody who waits for it goes on.
@@ -209,11 +211,12 @@ impl OpenObject {
     /// What a call observes and modifies that has it as its descriptor.
     pub(in crate::ahead) fn plan(self, call: &Call, op: Op) -> Plan {
         let object = self.object();
-        match self.kind.effect(call.frame.nr, op) {
+        match self.kind.effect(call, op, &self.file) {
             Effect::Nothing => Plan::new(Class::Free),
             Effect::Observes => Plan::new(Class::Tracked).observing(object),
             Effect::Changes => Plan::new(Class::Tracked).modifying(object, Intent::State(self)),
             Effect::Waits => Plan::new(Class::Barrier).once(),
+            Effect::IsCertain => Plan::new(Class::Certain).modifying(object, Intent::Nothing).once(),
         }
     }
 

@@ -618,8 +618,8 @@ impl Supervisor {
     ) -> Result<Decision> {
         let fails = match call.frame.nr {
             nr::dup2 | nr::dup3 => self.copy_descriptor(call.tid, call.frame.args[0] as i32).is_err(),
-            // CLOSE_RANGE_CLOEXEC closes nothing yet.
-            nr::close_range => call.frame.args[2] != 0,
+            // CLOSE_RANGE_CLOEXEC closes nothing yet, CLOSE_RANGE_UNSHARE does.
+            nr::close_range => call.frame.args[2] & !2 != 0,
             _ => false,
         };
         let mut modifies = std::mem::take(&mut plan.modifies);

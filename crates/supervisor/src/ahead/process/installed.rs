@@ -8,13 +8,19 @@ use crate::ahead::filesystems::path_walk::Found;
 use crate::ahead::SCRATCH;
 use crate::event_loop::Supervisor;
 use agent_abi::{option, PROCESS_LOCKS, PROCESS_SHARES_STATE};
-use procfs::ProcessId;
+use procfs::{ProcessId, ThreadId};
 use rustix::fs::Stat;
+use speculation::Checkpoint;
+use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
+use tracee::process_state::{self, Limit};
 use tracee::{Result, Stopped, TraceError};
 
 const O_CLOEXEC: u64 = 0o2000000;
+
+/// One that a process gets, and one while it gets it.
+const DESCRIPTORS_NEEDED: usize = 2;
 
 impl Supervisor {
     /// Whether nobody else gives numbers to a process's descriptors, and it has no record lock that the close of a
@@ -26,16 +32,17 @@ impl Supervisor {
         !shares && slot.users.load(Ordering::Relaxed) == 1 && !self.ahead.record_locks.has_owner(pid)
     }
 
-    /// Whether a process may have another two descriptors: one that it gets, and one while it gets it.
+    /// Whether a process may have as many more descriptors as it takes to give it one.
     pub(in crate::ahead) fn has_free_descriptors(&self, pid: ProcessId) -> bool {
-        const NEEDED: i32 = 2;
         let Some(limit) = limit_of_descriptors(pid) else { return false };
         // Some may be above the limit, if that has been lowered: then the numbers tell.
-        if procfs::descriptor_count(pid).is_ok_and(|count| count.is_some_and(|count| count <= limit - NEEDED)) {
+        let suffice = |count: i32| count <= limit - DESCRIPTORS_NEEDED as i32;
+        if procfs::descriptor_count(pid).is_ok_and(|count| count.is_some_and(suffice)) {
             return true;
         }
         let Ok(open) = self.descriptors_of(pid) else { return false };
-        (0..limit).filter(|fd| open.binary_search(fd).is_err()).take(NEEDED as usize).count() == NEEDED as usize
+        let free = (0..limit).filter(|fd| open.binary_search(fd).is_err());
+        free.take(DESCRIPTORS_NEEDED).count() == DESCRIPTORS_NEEDED
     }
 
     /// A process opens a file that we have, through our directory in `/proc`: one call where giving it a descriptor
@@ -118,6 +125,34 @@ impl Supervisor {
         }
     }
 
+    /// A process is about to get back what it has closed since a checkpoint, under the numbers of then. That takes two
+    /// descriptors more for a moment, and its limit must not say no: it may have lowered it, or have all open that it
+    /// may. The checkpoint puts the limit back, and closes what is younger; two of that are closed now if need be.
+    pub(in crate::ahead) fn make_room_for_descriptors(
+        &mut self,
+        pid: ProcessId,
+        checkpoint: Checkpoint,
+        stops: &HashMap<ThreadId, Stopped>,
+    ) -> Result<()> {
+        let (Some(kept), Some(stopped)) = (self.ahead.checkpoints.get(checkpoint), stops.get(&pid.leader())) else {
+            return Ok(());
+        };
+        let above = kept.descriptors.iter().max().map_or(0, |&highest| highest as u64 + 1);
+        lift_limit_of_descriptors(pid, above);
+        if self.has_free_descriptors(pid) {
+            return Ok(());
+        }
+        let mut younger = self.descriptors_of(pid)?;
+        younger.retain(|fd| !kept.descriptors.contains(fd));
+        let mut remote = self.remote_calls(stopped)?;
+        for &fd in younger.iter().rev().take(DESCRIPTORS_NEEDED) {
+            remote.call(libc::SYS_close, &[fd as u64])?;
+        }
+        let signals = remote.finish()?;
+        self.hold_signals(pid, signals);
+        Ok(())
+    }
+
     /// Put a descriptor of ours into another process, under a number that is known: what stands there is its own, or it
     /// stands still, all of it.
     pub(in crate::ahead) fn install(
@@ -156,10 +191,19 @@ impl Supervisor {
     }
 }
 
+/// A process may have as many descriptors open as its hard limit says, and, if we may raise that, some more, with
+/// numbers from `above` on, too.
+fn lift_limit_of_descriptors(pid: ProcessId, above: u64) {
+    let Ok(Limit { hard, .. }) = process_state::limit(pid, libc::RLIMIT_NOFILE) else { return };
+    let set = |limit: u64| process_state::set_limit(pid, libc::RLIMIT_NOFILE, Limit { soft: limit, hard: limit });
+    // If neither can be set, what comes next says what is wrong.
+    let _ = set(hard.max(above).saturating_add(DESCRIPTORS_NEEDED as u64)).or_else(|_| set(hard));
+}
+
 /// How many descriptors a process may have open, at most `i32::MAX`. The kernel tells it to whoever has the process's
 /// rights; others read it.
 fn limit_of_descriptors(pid: ProcessId) -> Option<i32> {
-    let told = tracee::process_state::limit(pid, libc::RLIMIT_NOFILE).map(|limit| Some(limit.soft));
+    let told = process_state::limit(pid, libc::RLIMIT_NOFILE).map(|limit| Some(limit.soft));
     let limit = told.or_else(|_| procfs::Limits::of(pid).and_then(|limits| limits.soft("Max open files"))).ok()?;
     Some(limit.and_then(|limit| i32::try_from(limit).ok()).unwrap_or(i32::MAX))
 }

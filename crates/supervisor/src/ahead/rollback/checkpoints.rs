@@ -9,15 +9,17 @@
 //! * What is new is kept.
 
 use crate::ahead::calls::rights::{children_have_our_numbers, has_our_numbers};
+use crate::ahead::events::own_page;
 use crate::ahead::process::thread_group::Then;
-use crate::ahead::Call;
+use crate::ahead::{Call, SCRATCH};
 use crate::event_loop::Supervisor;
 use crate::resent_signals::Original;
-use checkpoint::{ThreadedVessel, VesselId};
+use checkpoint::{Known, ThreadedVessel, VesselId};
 use procfs::{ProcessId, TaskId, ThreadId};
 use speculation::Checkpoint;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
+use tracee::{Result, Stopped};
 
 /// A checkpoint and what goes with it.
 #[derive(Debug)]
@@ -81,6 +83,11 @@ impl Checkpoints {
         pid
     }
 
+    /// One that is kept. `None`: its process has ended for good.
+    pub fn get(&self, checkpoint: Checkpoint) -> Option<&Kept> {
+        self.kept.get(&checkpoint)
+    }
+
     /// It is put back or given up. `None`: its process has ended for good.
     pub fn take(&mut self, checkpoint: Checkpoint) -> Option<Kept> {
         let kept = self.kept.remove(&checkpoint)?;
@@ -139,6 +146,12 @@ impl Checkpoints {
         of_it.max_by_key(|(checkpoint, _)| checkpoint.0).map(|(_, kept)| kept)
     }
 
+    /// What the kernel clears when the first thread of a process ends, where that is not known yet.
+    pub fn note_tid_address(&mut self, pid: ProcessId, address: u64) {
+        let of_it = self.kept.values_mut().filter(|kept| kept.pid == pid);
+        of_it.for_each(|kept| kept.vessel.note_tid_address(address));
+    }
+
     /// Whether somebody who is put back will have this file open: device and inode.
     pub fn has_open(&self, inode: (u64, u64)) -> bool {
         self.iter().any(|kept| kept.open.contains(&inode))
@@ -163,6 +176,44 @@ impl Supervisor {
     /// Whether a process may have memory in common with others that is no copy.
     pub(in crate::ahead) fn shares_mappings(&self, pid: ProcessId) -> bool {
         self.has_flag(pid, agent_abi::PROCESS_SHARES)
+    }
+
+    /// What need not be looked for in a process, of which this thread has stopped.
+    pub(in crate::ahead) fn known_of(&self, pid: ProcessId, tid: ThreadId) -> Known {
+        let first = self.tracees.get(&pid.leader());
+        let slot = first.map(|tracee| &self.world().processes[tracee.process]);
+        let one_thread = slot.is_some_and(|slot| slot.users.load(Ordering::Relaxed) == 1);
+        let has_not = |flag: u32| slot.is_some_and(|slot| slot.flags.load(Ordering::Relaxed) & flag == 0);
+        let (no_timers, no_advice) = (has_not(agent_abi::PROCESS_TIMERS), has_not(agent_abi::PROCESS_KEEPS_MEMORY));
+        // Whoever was born while nobody asked may run in its parent's memory: then its agent has a page of its own
+        // there.
+        let has_own_page =
+            |thread: usize| self.world().threads[thread].page.load(Ordering::Relaxed) == own_page(thread);
+        let own_memory = self.ahead.is_always_on()
+            || first.and_then(|tracee| tracee.thread).is_some_and(|thread| !has_own_page(thread));
+        let confined = self.confined.iter().rev().find(|confined| confined.tid() == tid);
+        let affinity_of = confined.map(|confined| (tid, confined.before()));
+        Known { one_thread, no_timers, own_memory, no_advice, affinity_of, ..Known::default() }
+    }
+
+    /// A process is about to begin a new program. With the memory goes the address that the kernel clears when the
+    /// first thread ends, and a checkpoint of that thread alone has not got it: nobody but the thread can be asked, and
+    /// few checkpoints need it.
+    pub(in crate::ahead) fn note_tid_address(&mut self, stopped: &Stopped, pid: ProcessId) -> Result<()> {
+        const PR_GET_TID_ADDRESS: u64 = 40;
+        let lacks_it = self.ahead.checkpoints.of(pid).any(|kept| kept.vessel.lacks_tid_address());
+        if !lacks_it || stopped.tid() != pid.leader() {
+            return Ok(());
+        }
+        let at = stopped.registers()?.gs_base - SCRATCH;
+        let mut remote = self.remote_calls(stopped)?;
+        let told = remote.call(libc::SYS_prctl, &[PR_GET_TID_ADDRESS, at])?;
+        let signals = remote.finish()?;
+        self.hold_signals(pid, signals);
+        if let (0, Ok(address)) = (told, tracee::read_value::<u64>(pid, at)) {
+            self.ahead.checkpoints.note_tid_address(pid, address);
+        }
+        Ok(())
     }
 
     fn has_flag(&self, pid: ProcessId, flag: u32) -> bool {

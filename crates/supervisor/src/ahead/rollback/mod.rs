@@ -178,6 +178,9 @@ impl Supervisor {
         let _ends: Vec<OwnedFd> = extent.undo.iter().flat_map(Undo::pipes).collect();
         let (processes, objects) = (extent.processes.len(), extent.undo.len());
         self.destroy(&extent.destroy, &mut stops)?;
+        for &(pid, checkpoint) in &extent.restore {
+            self.make_room_for_descriptors(pid, checkpoint, &stops).or_else(unless_dead)?;
+        }
         // Flags come last: by then whoever had closed an end of a pipe has it again.
         let (flags, others): (Vec<Undo>, Vec<Undo>) =
             extent.undo.into_iter().partition(|undo| matches!(undo, Undo::EndFlags { .. }));

@@ -90,7 +90,7 @@ impl Supervisor {
         fd: i32,
         is_speculative: bool,
     ) -> Result<Decision> {
-        let positions: Vec<Object> = self.position_moved(call, fd).into_iter().collect();
+        let positions: Vec<Object> = self.position_behind(call, fd).into_iter().collect();
         if is_speculative || self.ahead.core.needs_checkpoint(process(call.pid), &[], &positions) {
             let held = self.defer_write(stopped, call, fd)?;
             return Ok(held.unwrap_or_else(|| self.wait_at_barrier(call)));
@@ -142,11 +142,9 @@ impl Supervisor {
         self.ahead.contents.size(&inode, disk)
     }
 
-    /// The position that a write moves, if it moves one.
-    fn position_moved(&mut self, call: &Call, fd: i32) -> Option<Object> {
-        if matches!(call.frame.nr, nr::pwrite64 | nr::pwritev) {
-            return None;
-        }
+    /// The position that a write moves, or looks at: that an open file appends stands with its position, and then it
+    /// makes no difference which place a write names.
+    fn position_behind(&mut self, call: &Call, fd: i32) -> Option<Object> {
         let stat = rustix::fs::fstat(self.copy_descriptor(call.tid, fd).ok()?).ok()?;
         Some(position_of(stat.st_dev, stat.st_ino))
     }
@@ -314,6 +312,7 @@ impl Supervisor {
                     && paths_of(op).into_iter().any(|(dir, path)| self.names_deferred(call, dir, path))
             }
             Some(Op::Mmap) => self.is_deferred(call.tid, args[4] as i32),
+            Some(Op::Fcntl) => self.changes_how_it_writes(call) && self.is_deferred(call.tid, args[0] as i32),
             // A link has none.
             Some(Op::StatPath { .. } | Op::Statx) if tells_of_link(call) => false,
             Some(Op::StatPath { dir, path, .. } | Op::ModifyPath { dir, path }) => self.names_deferred(call, dir, path),
@@ -348,6 +347,19 @@ impl Supervisor {
         let Ok(copy) = self.copy_descriptor(tid, fd) else { return true };
         let found = rustix::fs::fgetxattr(&copy, "security.capability", &mut [0; 1][..]);
         found != Err(rustix::io::Errno::NODATA)
+    }
+
+    /// Whether an open file gets other flags that say how is written. What is held is written by the program's own open
+    /// file, with the flags that it has then.
+    fn changes_how_it_writes(&mut self, call: &Call) -> bool {
+        let [fd, command, asked, ..] = call.frame.args;
+        if call.frame.nr != nr::fcntl || command as i32 != libc::F_SETFL {
+            return false;
+        }
+        let Ok(copy) = self.copy_descriptor(call.tid, fd as i32) else { return false };
+        let ways = OFlags::APPEND | OFlags::DIRECT;
+        let asked = OFlags::from_bits_retain(asked as u32) & ways;
+        rustix::fs::fcntl_getfl(&copy).map_or(true, |flags| flags & ways != asked)
     }
 
     fn is_deferred(&mut self, tid: ThreadId, fd: i32) -> bool {

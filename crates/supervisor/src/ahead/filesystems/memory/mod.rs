@@ -174,8 +174,12 @@ impl Supervisor {
         let position = position_of(found.stat.st_dev, found.stat.st_ino);
         let plan = self.changing_contents(found, range)?;
         const PWRITES: [u64; 2] = [nr::pwrite64, nr::pwritev];
-        if PWRITES.contains(&call.frame.nr) || matches!(plan.class, Class::Window | Class::Barrier) {
+        if matches!(plan.class, Class::Window | Class::Barrier) {
             return Some(plan);
+        }
+        if PWRITES.contains(&call.frame.nr) {
+            // Where it writes depends on whether the open file appends (pwrite(2), BUGS).
+            return Some(plan.observing(position));
         }
         Some(plan.modifying(position, Intent::Position(copy)))
     }

@@ -350,7 +350,7 @@ impl Supervisor {
     }
 
     /// Whether this socket listens, and only the world has it.
-    fn listens_inside(&mut self, socket: &OwnedFd) -> bool {
+    pub(in crate::ahead) fn listens_inside(&mut self, socket: &OwnedFd) -> bool {
         let is_known = socket_domain(socket) == Ok(AddressFamily::UNIX) || is_tcp(socket);
         is_known && socket_acceptconn(socket) == Ok(true) && self.is_ours_alone(socket)
     }

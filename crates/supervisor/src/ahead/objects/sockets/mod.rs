@@ -81,8 +81,11 @@ impl Supervisor {
             Op::Ioctl if args[1] & 0xffff_ffff == FIONREAD => {
                 Plan::new(Class::Tracked).observing(Object::Socket(connection.own))
             }
-            Op::Ioctl if args[1] & 0xffff_ffff == FIONBIO => change_flags(connection.own, connection.copy),
-            Op::Fcntl => change_flags(connection.own, connection.copy),
+            // Whoever has it as well may send, and would be told that there is no room instead of waiting for it.
+            Op::Ioctl if args[1] & 0xffff_ffff == FIONBIO => change_flags(connection.own, connection.copy)
+                .modifying(Object::Socket(connection.peer), Intent::Nothing),
+            Op::Fcntl => change_flags(connection.own, connection.copy)
+                .modifying(Object::Socket(connection.peer), Intent::Nothing),
             Op::Shutdown => match Closed::of(args[1]) {
                 Some(closed) => {
                     let (ends, socket) = ((connection.own, connection.peer), connection.copy);
@@ -127,6 +130,10 @@ impl Supervisor {
             Op::SocketName { .. } if takes_any_port(call) && self.is_fresh(call, ino) => Plan::new(Class::Free).once(),
             Op::Ioctl if call.frame.args[1] & 0xffff_ffff != FIONBIO => plan.once(),
             Op::Ioctl | Op::Fcntl if self.is_fresh(call, ino) => Plan::new(Class::Free),
+            // What others do there does not look at the object, but for `accept`.
+            Op::Ioctl | Op::Fcntl if !self.listens_inside(&copy) && self.has_other_holder(call.pid, ino) => {
+                Plan::new(Class::Barrier).once()
+            }
             Op::Ioctl | Op::Fcntl => change_flags(ino, copy),
             _ => plan.once(),
         }
@@ -191,6 +198,16 @@ impl Supervisor {
         let copy = self.copy_descriptor(call.tid, fd).ok();
         let stat = copy.and_then(|copy| rustix::fs::fstat(copy).ok());
         stat.is_some_and(|stat| self.is_fresh(call, stat.st_ino))
+    }
+
+    /// `getsockopt`: what has gone wrong at a socket (`SO_ERROR`) is told once, and a rollback cannot put it back.
+    pub(in crate::ahead) fn plan_socket_state(&mut self, call: &Call) -> Plan {
+        let [fd, level, option, ..] = call.frame.args.map(|argument| argument as i32);
+        let takes = (level, option) == (libc::SOL_SOCKET, libc::SO_ERROR)
+            && self.ahead.is_speculative(call.pid)
+            && self.copy_descriptor(call.tid, fd).is_ok_and(|copy| may_have_error(&copy))
+            && !self.is_fresh_socket(call, fd);
+        Plan::new(if takes { Class::Barrier } else { Class::Free }).once()
     }
 
     /// What a shutdown that is held changes; nobody but us knows of it.
@@ -352,6 +369,12 @@ fn is_empty(end: &OwnedFd) -> bool {
     rustix::io::ioctl_fionread(end) == Ok(0) && (is_stream || !is_ready())
 }
 
+/// Whether something may have gone wrong of which nobody has been told.
+fn may_have_error(socket: &OwnedFd) -> bool {
+    let mut ready = [PollFd::new(socket, PollFlags::empty())];
+    poll(&mut ready, Some(&Timespec::default())).map_or(true, |_| ready[0].revents().contains(PollFlags::ERR))
+}
+
 /// All that such a call tells is what it returns.
 fn is_plain_read(call: &Call, op: Op) -> bool {
     matches!(call.frame.nr, nr::read | nr::readv) || matches!(op, Op::Recv { .. }) && call.frame.args[4] == 0
@@ -366,8 +389,7 @@ fn takes_any_port(call: &Call) -> bool {
 }
 
 fn change_flags(ino: u64, copy: OwnedFd) -> Plan {
-    let dev = rustix::fs::fstat(&copy).map_or(0, |stat| stat.st_dev);
-    Plan::new(Class::Tracked).modifying(Object::Position(dev, ino), Intent::Flags(copy)).once()
+    Plan::new(Class::Tracked).modifying(Object::Socket(ino), Intent::Flags(copy)).once()
 }
 
 /// With an address or something else than descriptors; or empty, as far as can be seen.

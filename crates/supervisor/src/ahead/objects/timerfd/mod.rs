@@ -8,6 +8,7 @@
 mod sys;
 
 use crate::ahead::objects::kind::{info_of, Effect, Kind, Readiness, State};
+use crate::ahead::Call;
 use rustix::time::{clock_gettime, timerfd_gettime, timerfd_settime};
 use rustix::time::{ClockId, Itimerspec, TimerfdTimerFlags, Timespec};
 use std::io;
@@ -39,7 +40,8 @@ impl Kind for Timers {
         Ok(None)
     }
 
-    fn effect(&self, number: u64, op: Op) -> Effect {
+    fn effect(&self, call: &Call, op: Op, _file: &OwnedFd) -> Effect {
+        let number = call.frame.nr;
         match op {
             // It takes the expirations.
             Op::Read { .. } => Effect::Changes,
