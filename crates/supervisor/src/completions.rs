@@ -10,11 +10,12 @@
 
 use crate::status_sockets;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -102,6 +103,10 @@ struct Shared {
     has_any: AtomicBool,
     orders: Mutex<Vec<Order>>,
     taken: Condvar,
+    /// Where resolvers are told, with a number for each.
+    told: Mutex<HashMap<u64, Listener>>,
+    one_less: Condvar,
+    next: AtomicU64,
 }
 
 impl Completions {
@@ -116,6 +121,26 @@ impl Completions {
         self.shared.has_any.store(false, Ordering::Relaxed);
         self.shared.taken.notify_all();
         std::mem::take(&mut orders)
+    }
+
+    /// The world has ended: what resolvers have been told reaches them, unless one is slow to take it.
+    pub fn tell_the_last(&self) {
+        const PATIENCE: Duration = Duration::from_secs(1);
+        let told = self.shared.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.values().for_each(|listener| drop(listener.0.try_send(None)));
+        let _ = self.shared.one_less.wait_timeout_while(told, PATIENCE, |told| !told.is_empty());
+    }
+
+    fn begin_telling(&self, listener: &Listener) -> u64 {
+        let number = self.shared.next.fetch_add(1, Ordering::Relaxed);
+        let mut told = self.shared.told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.insert(number, listener.clone());
+        number
+    }
+
+    fn end_telling(&self, number: u64) {
+        self.shared.told.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        self.shared.one_less.notify_all();
     }
 
     /// In any other thread. Returns when the event loop has taken it.
@@ -172,11 +197,14 @@ fn hear(stream: &UnixStream, completions: &Completions, event_loop: Waker) -> io
     let listener = Listener(to_resolver);
     completions.give(Order::Listen(listener.clone()), event_loop);
     let to = stream.try_clone()?;
+    let (number, told) = (completions.begin_telling(&listener), completions.clone());
     let telling = crate::threads::start("news", move || {
         let _ = pass_on(&to, &news);
         // Whoever is too slow may come again.
         let _ = to.shutdown(Shutdown::Both);
-    })?;
+        told.end_telling(number);
+    });
+    let telling = telling.inspect_err(|_| completions.end_telling(number))?;
     let said = obey(stream, &listener, completions, event_loop);
     let _ = listener.0.try_send(None);
     let _ = telling.join();

@@ -692,6 +692,7 @@ impl Running {
         let (outputs, handles, failed) =
             (supervisor.outputs.clone(), supervisor.handles.clone(), supervisor.failed.clone());
         let looped = supervisor.run();
+        supervisor.completions.tell_the_last();
         engine.finish();
         outputs.stop();
         let _ = output_thread.join();

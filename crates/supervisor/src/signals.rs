@@ -172,11 +172,30 @@ fn to_program(registers: &mut Registers, saved: &Saved) {
     registers.rsp = saved.program_rsp;
 }
 
-fn back_to_site(registers: &mut Registers, saved: &Saved) {
+fn back_to_site(tid: ThreadId, registers: &mut Registers, saved: &Saved) {
     to_program(registers, saved);
-    registers.rip = saved.frame.continuation.wrapping_sub(2);
+    registers.rip = behind_call(tid, saved.frame.continuation).wrapping_sub(SYSCALL.len() as u64);
     registers.rax = saved.frame.nr;
     registers.orig_rax = u64::MAX;
+}
+
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+
+/// Where a call's own code goes on, of one that goes on in a stub. C libraries ask in the handler of a signal whether
+/// the thread was in a call that can be cancelled, and go by the address; there `call_sites` has left the call in its
+/// place, behind the jump to the stub. Of all others it is the stub's.
+fn behind_call(tid: ThreadId, continuation: u64) -> u64 {
+    const JUMP: u8 = 0xe9;
+    let jump = tracee::read_bytes(tid, continuation, 5).unwrap_or_default();
+    let [JUMP, a, b, c, d] = jump[..] else { return continuation };
+    let displacement = i32::from_le_bytes([a, b, c, d]);
+    let site = continuation.wrapping_add(5).wrapping_add_signed(displacement.into());
+    let call = tracee::read_bytes(tid, site.wrapping_sub(SYSCALL.len() as u64), SYSCALL.len());
+    if call.is_ok_and(|call| call == SYSCALL) {
+        site
+    } else {
+        continuation
+    }
 }
 
 /// In a frame whose call may have been made, until the agent has written down what it returned.
@@ -266,7 +285,7 @@ fn to_interrupted(tid: ThreadId, registers: &mut Registers, saved: &Saved) -> Re
     }
     let result = interruption(saved, registers.rax);
     to_program(registers, saved);
-    registers.rip = saved.frame.continuation;
+    registers.rip = behind_call(tid, saved.frame.continuation);
     registers.rax = result;
     registers.orig_rax = nr;
     Ok(())
@@ -341,7 +360,7 @@ pub fn leave_agent(
         leave_call(stopped.tid(), saved.thread, world);
         match saved.phase {
             PHASE_PARTIAL => to_partial(&mut registers, &saved),
-            _ => back_to_site(&mut registers, &saved),
+            _ => back_to_site(stopped.tid(), &mut registers, &saved),
         }
         stopped.set_registers(&registers)?;
         return Ok(Some(stopped));
@@ -370,7 +389,7 @@ pub fn leave_agent(
         }
         Position::Before(saved) => {
             leave_call(stopped.tid(), saved.thread, world);
-            back_to_site(&mut registers, &saved);
+            back_to_site(stopped.tid(), &mut registers, &saved);
         }
         Position::Interrupted(saved) => {
             leave_call(stopped.tid(), saved.thread, world);
@@ -534,7 +553,7 @@ pub fn take_back(stopped: &Stopped, image: &AgentImage, world: &World) -> Result
         Position::Entering => leave_entry(stopped.tid(), &mut registers)?,
         Position::Before(saved) => {
             leave_call(stopped.tid(), saved.thread, world);
-            back_to_site(&mut registers, &saved);
+            back_to_site(stopped.tid(), &mut registers, &saved);
         }
         Position::Interrupted(saved) => {
             leave_call(stopped.tid(), saved.thread, world);
@@ -548,7 +567,7 @@ pub fn take_back(stopped: &Stopped, image: &AgentImage, world: &World) -> Result
         Position::Done(_) | Position::After | Position::Leaving(_) | Position::Program if is_interrupted => {
             let saved = Saved::read(stopped.tid(), registers.gs_base)?;
             leave_call(stopped.tid(), saved.thread, world);
-            back_to_site(&mut registers, &saved);
+            back_to_site(stopped.tid(), &mut registers, &saved);
         }
         Position::Done(_) | Position::After | Position::Leaving(_) | Position::Program => return Ok(()),
     }
@@ -587,7 +606,7 @@ pub fn release_commits(stopped: &Stopped, image: &AgentImage, world: &World) -> 
         Position::Program | Position::Entering => {}
         Position::Before(saved) => {
             leave_call(stopped.tid(), saved.thread, world);
-            back_to_site(&mut registers, &saved);
+            back_to_site(stopped.tid(), &mut registers, &saved);
             stopped.set_registers(&registers)?;
         }
         Position::Interrupted(saved) | Position::Done(saved) | Position::Partial(saved) | Position::Leaving(saved) => {

@@ -60,6 +60,7 @@ const PROGRAMS: &[&str] = &[
     "signal_trap_threads.c",
     "stdin_shared.c",
     "thread_cancel.c",
+    "thread_cancel_site.c",
     "thread_exec.c",
     "thread_exec_busy.c",
     "thread_exit_group.c",
