@@ -649,6 +649,11 @@ impl Volume {
         for session in waiting {
             let parked = self.sessions.get_mut(&session).expect("there").parked.take();
             for message in parked {
+                if batch.is_full() {
+                    self.retry_at = Some(now.millis);
+                    self.sessions.get_mut(&session).expect("there").parked.push(message);
+                    continue;
+                }
                 if let Some((why, text)) = self.message(batch, session, message, now, actions)? {
                     // What came behind it may need it.
                     self.forget_pending(session);
