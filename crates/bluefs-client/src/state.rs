@@ -391,7 +391,8 @@ impl State {
     pub fn begin_anew(&mut self) {
         self.session = None;
         self.locks.lose_all();
-        self.fail_intervals(Errno::STALE);
+        // At ESTALE the kernel looks names up again, and carries the change out once more.
+        self.fail_intervals(Errno::IO);
         self.flight.begin_anew();
         self.acknowledged = 0;
         self.told.clear();

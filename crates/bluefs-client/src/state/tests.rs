@@ -166,7 +166,7 @@ fn an_outcome_of_a_session_that_is_gone_is_nobody_elses() {
     state.begin_anew();
     let second = state.submit(nothing(), Vec::new());
     assert!(state.take_outcome(second).is_none());
-    assert_eq!(state.take_outcome(first).map(|(outcome, _)| outcome), Some(Err(Errno::STALE)));
+    assert_eq!(state.take_outcome(first).map(|(outcome, _)| outcome), Some(Err(Errno::IO)));
 }
 
 fn nothing() -> Interval {
