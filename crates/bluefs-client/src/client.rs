@@ -364,6 +364,22 @@ impl Drop for Handle {
     }
 }
 
+/// How a connection has ended.
+enum Ended {
+    /// Something was answered on it.
+    Answered,
+    /// Nothing was that had been asked.
+    Unanswered,
+    /// A limit is exceeded.
+    AsksTooMuch,
+}
+
+/// Whether it is about what was asked, rather than about what each connection begins with.
+fn is_answer(reply: &Reply) -> bool {
+    use Reply::{Answer, Decided, Error, Granted, Leased, Lent};
+    matches!(reply, Answer { .. } | Decided { .. } | Error { .. } | Granted { .. } | Leased { .. } | Lent { .. })
+}
+
 fn fingerprint(ticket: &Option<Ticket>) -> Option<[u8; 32]> {
     ticket.as_ref().map(|ticket| ticket.fingerprint)
 }
@@ -394,14 +410,24 @@ impl Shared {
 
     /// Uses one connection after the other, until the client goes.
     fn keep(self: &Arc<Shared>, mut line: Line) {
+        let mut pause = PAUSE_MIN;
         loop {
             if self.begin(&line) {
-                let asks_too_much = self.use_line(line);
+                let begun = Instant::now();
+                let ended = self.use_line(line);
                 self.lock().was_connected = true;
                 self.changed.notify_all();
-                if asks_too_much {
-                    // What is sent again may be refused again.
-                    std::thread::sleep(PAUSE_MAX);
+                // What is sent again may be refused again, or end the next connection, too.
+                match ended {
+                    Ended::Answered => pause = PAUSE_MIN,
+                    Ended::Unanswered => {
+                        if begun.elapsed() > PAUSE_MAX {
+                            pause = PAUSE_MIN;
+                        }
+                        std::thread::sleep(pause);
+                        pause = (pause * 2).min(PAUSE_MAX);
+                    }
+                    Ended::AsksTooMuch => std::thread::sleep(PAUSE_MAX),
                 }
             }
             match self.connect_again() {
@@ -424,14 +450,13 @@ impl Shared {
         true
     }
 
-    /// Whether the server has refused to go on with it, as a limit is exceeded.
-    fn use_line(self: &Arc<Shared>, line: Line) -> bool {
+    fn use_line(self: &Arc<Shared>, line: Line) -> Ended {
         let Line { mut receiver, mut sender, .. } = line;
-        let Ok(cutter) = sender.cutter() else { return false };
+        let Ok(cutter) = sender.cutter() else { return Ended::Unanswered };
         sender.set_counter(self.sent.clone());
         let (output, rest) = outbox(sender);
         let sending = std::thread::Builder::new().name("send".to_owned()).spawn(move || rest.send(drop));
-        let Ok(sending) = sending else { return false };
+        let Ok(sending) = sending else { return Ended::Unanswered };
         // On a connection the first word is that no lease of the one before is used.
         self.connection.fetch_add(1, Ordering::Relaxed);
         if let Some(front) = self.front.get() {
@@ -442,14 +467,14 @@ impl Shared {
         {
             let mut state = self.lock();
             if state.dead.is_some() {
-                return false;
+                return Ended::Unanswered;
             }
             *self.cutter.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(cutter);
             state.connected(output.clone());
         }
         self.changed.notify_all();
         let (mut heard, mut received, mut sent) = (Instant::now(), 0, 0);
-        let mut asks_too_much = false;
+        let mut ended = Ended::Unanswered;
         loop {
             let next = receiver.receive::<Reply>();
             self.received.fetch_add(receiver.received() - received, Ordering::Relaxed);
@@ -457,11 +482,16 @@ impl Shared {
             match next {
                 Ok(Some(Reply::Refused { why, .. })) => {
                     self.refused(why);
-                    asks_too_much = why == Refusal::Limit;
+                    if why == Refusal::Limit {
+                        ended = Ended::AsksTooMuch;
+                    }
                     break;
                 }
                 Ok(Some(reply)) => {
                     heard = Instant::now();
+                    if is_answer(&reply) {
+                        ended = Ended::Answered;
+                    }
                     self.take_in(reply);
                 }
                 Err(error) if bluefs_net::is_timeout(&error) => {
@@ -491,7 +521,7 @@ impl Shared {
         }
         // It ends with its connection.
         let _ = sending.join();
-        asks_too_much
+        ended
     }
 
     fn take_in(self: &Arc<Shared>, reply: Reply) {
