@@ -54,8 +54,12 @@ struct Handle(Arc<Shared>);
 #[derive(Debug)]
 pub struct Watch(Weak<Shared>);
 
-/// While it is there, no file without a name is given up.
-pub struct Opening<'c>(&'c Client, Option<Ino>);
+/// While it is there, no file is given up that loses its name.
+pub struct Opening<'c> {
+    client: &'c Client,
+    number: u64,
+    opened: Option<Ino>,
+}
 
 /// Whether somebody who waits is to give up: they get EINTR.
 pub(crate) type GivesUp<'g> = &'g dyn Fn() -> bool;
@@ -228,8 +232,8 @@ impl Client {
 
     /// Something is about to be opened.
     pub fn opening(&self) -> Opening<'_> {
-        self.state().begin_opening();
-        Opening(self, None)
+        let number = self.state().begin_opening();
+        Opening { client: self, number, opened: None }
     }
 
     /// Something that was opened is closed. Whether it had no name any more.
@@ -333,13 +337,18 @@ impl Watch {
 impl Opening<'_> {
     /// It is open now. [`Client::close`] ends it.
     pub fn opened(mut self, ino: Ino) {
-        self.1 = Some(ino);
+        self.opened = Some(ino);
+    }
+
+    /// The same of a file without a name, which has to be open here already. Whether it is.
+    pub fn opened_again(self, ino: Ino) -> bool {
+        self.client.state().open_again(ino)
     }
 }
 
 impl Drop for Opening<'_> {
     fn drop(&mut self) {
-        self.0.state().end_opening(self.1);
+        self.client.state().end_opening(self.number, self.opened);
     }
 }
 
