@@ -150,7 +150,7 @@ impl Filesystem for Requests {
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, _lookups: u64) {
-        self.volume.kernel.forgets(convert::ino(ino));
+        self.volume.forgets(convert::ino(ino));
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
