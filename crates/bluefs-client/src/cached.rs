@@ -40,6 +40,12 @@ impl Told {
         self.inodes.iter().map(|(ino, _)| *ino)
     }
 
+    /// Inodes that have lost their last name, as far as that was told.
+    pub fn nameless(&self) -> impl Iterator<Item = (Ino, &Inode)> {
+        let told = self.inodes.iter().filter_map(|(ino, inode)| Some((*ino, inode.as_ref()?)));
+        told.filter(|(_, inode)| inode.nlink == 0)
+    }
+
     /// An inode as it was when the change was made, if it was told.
     pub fn inode(&mut self, ino: Ino) -> Option<Inode> {
         self.inodes.iter_mut().find(|(told, _)| *told == ino)?.1.take()

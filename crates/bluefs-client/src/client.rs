@@ -54,8 +54,12 @@ struct Handle(Arc<Shared>);
 #[derive(Debug)]
 pub struct Watch(Weak<Shared>);
 
-/// While it is there, no file without a name is given up.
-pub struct Opening<'c>(&'c Client, Option<Ino>);
+/// While it is there, no file is given up that loses its name.
+pub struct Opening<'c> {
+    client: &'c Client,
+    number: u64,
+    opened: Option<Ino>,
+}
 
 /// Whether somebody who waits is to give up: they get EINTR.
 pub(crate) type GivesUp<'g> = &'g dyn Fn() -> bool;
@@ -228,8 +232,8 @@ impl Client {
 
     /// Something is about to be opened.
     pub fn opening(&self) -> Opening<'_> {
-        self.state().begin_opening();
-        Opening(self, None)
+        let number = self.state().begin_opening();
+        Opening { client: self, number, opened: None }
     }
 
     /// Something that was opened is closed. Whether it had no name any more.
@@ -333,13 +337,18 @@ impl Watch {
 impl Opening<'_> {
     /// It is open now. [`Client::close`] ends it.
     pub fn opened(mut self, ino: Ino) {
-        self.1 = Some(ino);
+        self.opened = Some(ino);
+    }
+
+    /// The same of a file without a name, which has to be open here already. Whether it is.
+    pub fn opened_again(self, ino: Ino) -> bool {
+        self.client.state().open_again(ino)
     }
 }
 
 impl Drop for Opening<'_> {
     fn drop(&mut self) {
-        self.0.state().end_opening(self.1);
+        self.client.state().end_opening(self.number, self.opened);
     }
 }
 
@@ -362,6 +371,22 @@ impl Drop for Handle {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
+}
+
+/// How a connection has ended.
+enum Ended {
+    /// Something was answered on it.
+    Answered,
+    /// Nothing was that had been asked.
+    Unanswered,
+    /// A limit is exceeded.
+    AsksTooMuch,
+}
+
+/// Whether it is about what was asked, rather than about what each connection begins with.
+fn is_answer(reply: &Reply) -> bool {
+    use Reply::{Answer, Decided, Error, Granted, Leased, Lent};
+    matches!(reply, Answer { .. } | Decided { .. } | Error { .. } | Granted { .. } | Leased { .. } | Lent { .. })
 }
 
 fn fingerprint(ticket: &Option<Ticket>) -> Option<[u8; 32]> {
@@ -394,14 +419,24 @@ impl Shared {
 
     /// Uses one connection after the other, until the client goes.
     fn keep(self: &Arc<Shared>, mut line: Line) {
+        let mut pause = PAUSE_MIN;
         loop {
             if self.begin(&line) {
-                let asks_too_much = self.use_line(line);
+                let begun = Instant::now();
+                let ended = self.use_line(line);
                 self.lock().was_connected = true;
                 self.changed.notify_all();
-                if asks_too_much {
-                    // What is sent again may be refused again.
-                    std::thread::sleep(PAUSE_MAX);
+                // What is sent again may be refused again, or end the next connection, too.
+                match ended {
+                    Ended::Answered => pause = PAUSE_MIN,
+                    Ended::Unanswered => {
+                        if begun.elapsed() > PAUSE_MAX {
+                            pause = PAUSE_MIN;
+                        }
+                        std::thread::sleep(pause);
+                        pause = (pause * 2).min(PAUSE_MAX);
+                    }
+                    Ended::AsksTooMuch => std::thread::sleep(PAUSE_MAX),
                 }
             }
             match self.connect_again() {
@@ -424,14 +459,13 @@ impl Shared {
         true
     }
 
-    /// Whether the server has refused to go on with it, as a limit is exceeded.
-    fn use_line(self: &Arc<Shared>, line: Line) -> bool {
+    fn use_line(self: &Arc<Shared>, line: Line) -> Ended {
         let Line { mut receiver, mut sender, .. } = line;
-        let Ok(cutter) = sender.cutter() else { return false };
+        let Ok(cutter) = sender.cutter() else { return Ended::Unanswered };
         sender.set_counter(self.sent.clone());
         let (output, rest) = outbox(sender);
         let sending = std::thread::Builder::new().name("send".to_owned()).spawn(move || rest.send(drop));
-        let Ok(sending) = sending else { return false };
+        let Ok(sending) = sending else { return Ended::Unanswered };
         // On a connection the first word is that no lease of the one before is used.
         self.connection.fetch_add(1, Ordering::Relaxed);
         if let Some(front) = self.front.get() {
@@ -442,14 +476,14 @@ impl Shared {
         {
             let mut state = self.lock();
             if state.dead.is_some() {
-                return false;
+                return Ended::Unanswered;
             }
             *self.cutter.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(cutter);
             state.connected(output.clone());
         }
         self.changed.notify_all();
         let (mut heard, mut received, mut sent) = (Instant::now(), 0, 0);
-        let mut asks_too_much = false;
+        let mut ended = Ended::Unanswered;
         loop {
             let next = receiver.receive::<Reply>();
             self.received.fetch_add(receiver.received() - received, Ordering::Relaxed);
@@ -457,11 +491,16 @@ impl Shared {
             match next {
                 Ok(Some(Reply::Refused { why, .. })) => {
                     self.refused(why);
-                    asks_too_much = why == Refusal::Limit;
+                    if why == Refusal::Limit {
+                        ended = Ended::AsksTooMuch;
+                    }
                     break;
                 }
                 Ok(Some(reply)) => {
                     heard = Instant::now();
+                    if is_answer(&reply) {
+                        ended = Ended::Answered;
+                    }
                     self.take_in(reply);
                 }
                 Err(error) if bluefs_net::is_timeout(&error) => {
@@ -491,7 +530,7 @@ impl Shared {
         }
         // It ends with its connection.
         let _ = sending.join();
-        asks_too_much
+        ended
     }
 
     fn take_in(self: &Arc<Shared>, reply: Reply) {

@@ -139,8 +139,11 @@ pub struct State {
     cancelled: BTreeMap<u64, LockRequest>,
     locks: OwnLocks,
     open: BTreeMap<Ino, u64>,
-    orphans: BTreeSet<Ino>,
-    opening: u64,
+    /// Files without a name, and the last opening that was begun before this was told.
+    orphans: BTreeMap<Ino, u64>,
+    /// Openings that are under way, by their numbers.
+    opening: BTreeSet<u64>,
+    last_opening: u64,
 }
 
 impl State {
@@ -172,8 +175,9 @@ impl State {
             cancelled: BTreeMap::new(),
             locks: OwnLocks::default(),
             open: BTreeMap::new(),
-            orphans: BTreeSet::new(),
-            opening: 0,
+            orphans: BTreeMap::new(),
+            opening: BTreeSet::new(),
+            last_opening: 0,
         }
     }
 
@@ -391,7 +395,8 @@ impl State {
     pub fn begin_anew(&mut self) {
         self.session = None;
         self.locks.lose_all();
-        self.fail_intervals(Errno::STALE);
+        // At ESTALE the kernel looks names up again, and carries the change out once more.
+        self.fail_intervals(Errno::IO);
         self.flight.begin_anew();
         self.acknowledged = 0;
         self.told.clear();
@@ -530,7 +535,7 @@ impl State {
                 }
             },
             Reply::Orphan { ino } => {
-                self.orphans.insert(ino);
+                self.orphans.insert(ino, self.last_opening);
                 self.release();
             }
             Reply::Granted { tag, groups } => {
@@ -567,14 +572,17 @@ impl State {
         self.lent.splice(0..0, group.inodes().rev().map(Ino));
     }
 
-    /// Somebody is about to open something: until then no file without a name is given up.
-    pub fn begin_opening(&mut self) {
-        self.opening += 1;
+    /// Somebody is about to open something: until that has ended no file is given up that loses its name meanwhile. Says
+    /// the opening's number.
+    pub fn begin_opening(&mut self) -> u64 {
+        self.last_opening += 1;
+        self.opening.insert(self.last_opening);
+        self.last_opening
     }
 
     /// It is open, or was not opened.
-    pub fn end_opening(&mut self, opened: Option<Ino>) {
-        self.opening -= 1;
+    pub fn end_opening(&mut self, number: u64, opened: Option<Ino>) {
+        self.opening.remove(&number);
         if let Some(ino) = opened {
             let count = self.open.entry(ino).or_default();
             *count += 1;
@@ -585,9 +593,15 @@ impl State {
         self.release();
     }
 
+    /// It is open once more, if somebody here has it open.
+    pub fn open_again(&mut self, ino: Ino) -> bool {
+        let count = self.open.get_mut(&ino);
+        count.map(|count| *count += 1).is_some()
+    }
+
     /// One who had it open less. Whether it has no name.
     pub fn close(&mut self, ino: Ino) -> bool {
-        let is_nameless = self.orphans.contains(&ino);
+        let is_nameless = self.orphans.contains_key(&ino);
         if let Some(count) = self.open.get_mut(&ino) {
             *count -= 1;
             if *count == 0 {
@@ -609,11 +623,12 @@ impl State {
         self.open.contains_key(&ino)
     }
 
+    /// Gives up files without a name that nobody has open. Who began to open something before that was told may open
+    /// one of them; who begins later is told that it has no name.
     fn release(&mut self) {
-        if self.opening > 0 {
-            return;
-        }
-        let unused: Vec<Ino> = self.orphans.iter().filter(|ino| !self.open.contains_key(ino)).copied().collect();
+        let oldest = self.opening.first().copied().unwrap_or(u64::MAX);
+        let is_unused = |(ino, last): &(&Ino, &u64)| **last < oldest && !self.open.contains_key(ino);
+        let unused: Vec<Ino> = self.orphans.iter().filter(is_unused).map(|(ino, _)| *ino).collect();
         for ino in unused {
             self.orphans.remove(&ino);
             [Key::Data(ino), Key::Xattr(ino)].iter().for_each(|key| self.cache.forget(key));

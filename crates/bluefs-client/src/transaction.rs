@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bluefs::op::{
-    Content, Failure, RenameMode, SetAttr, INTERVAL_BYTES_MAX, STAGED_BYTES_MAX, STEPS_MAX, STEP_BYTES_MAX,
+    Content, Failure, RenameMode, SetAttr, INTERVAL_BYTES_MAX, READS_MAX, STAGED_BYTES_MAX, STEPS_MAX, STEP_BYTES_MAX,
+    TARGET_BYTES_MAX,
 };
 use bluefs::query::{Answer, Query};
 use bluefs::{Change, Cred, Csn, Errno, Ino, Interval, Key, Kind, Name, Outcome, Runs, SessionId, Step};
@@ -147,14 +148,16 @@ impl Transaction {
     /// Has it carried out. When this returns a commit, all of it is on the server's disk.
     pub fn close(mut self) -> Result<Csn, NotDone> {
         let staged = self.staged.iter().map(|(_, data)| data.len()).sum::<usize>();
-        if self.steps.len() > STEPS_MAX || staged > STAGED_BYTES_MAX || self.inline > INTERVAL_BYTES_MAX {
+        let is_long = self.steps.len() > STEPS_MAX || self.reads.len() > READS_MAX;
+        // The server would end the connection, and it would be sent again on the next one.
+        if is_long || staged > STAGED_BYTES_MAX || self.inline > INTERVAL_BYTES_MAX {
             return Err(NotDone::TooLarge);
         }
         let (reads, creds) = (std::mem::take(&mut self.reads).into_iter().collect(), vec![self.cred.clone()]);
         let (steps, staged) = (std::mem::take(&mut self.steps), std::mem::take(&mut self.staged));
         let interval = Interval { number: 0, base: self.base, after: Runs::new(), reads, creds, steps };
         let outcome = self.client.submit(interval, staged, &|| false);
-        if !matches!(outcome, Ok(Outcome::Failed(_))) {
+        if self.refused.is_none() && !matches!(outcome, Ok(Outcome::Failed(_))) {
             // They are used, or may be.
             self.numbers.clear();
         }
@@ -228,6 +231,9 @@ impl Transaction {
     }
 
     fn create(&mut self, path: &Path, kind: Kind, mode: u16, target: Vec<u8>) -> Result<(Ino, Change), Errno> {
+        if target.len() > TARGET_BYTES_MAX {
+            return Err(Errno::NAMETOOLONG);
+        }
         let (dir, name) = self.parent(path)?;
         let (ino, lent_to) = self.client.borrow_ino()?;
         self.numbers.push((ino, lent_to));
@@ -312,7 +318,73 @@ pub fn path(text: &[u8]) -> Result<Path, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
+    use bluefs::tree::Space;
+    use bluefs::Group;
+    use bluefs_wire::{Reply, Request};
+
     use super::*;
+    use crate::{Address, OnDisconnect};
+
+    /// A server that has nothing, and says that all is done.
+    fn server() -> Address {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let at = listener.local_addr().expect("an address");
+        let csn = Csn(0);
+        let replies = move |request, groups: &mut std::ops::RangeFrom<u64>| match request {
+            Request::Hello { .. } => Some(Reply::Welcome {
+                session: SessionId(1),
+                epoch: 1,
+                csn,
+                last: 0,
+                now: 0,
+                lease_ms: 10_000,
+                read_only: false,
+            }),
+            Request::Ask { tag, query: Query::Space, .. } => {
+                Some(Reply::Answer { tag, csn, answer: Answer::Space(Space::fresh()) })
+            }
+            Request::Ask { tag, .. } => Some(Reply::Error { tag, csn, errno: Errno::NOENT }),
+            Request::Lend { tag } => Some(Reply::Lent { tag, group: Group(groups.next()?) }),
+            Request::Submit { interval } => {
+                let outcome = Outcome::Committed { csn, effects: vec![] };
+                Some(Reply::Decided { number: interval.number, outcome })
+            }
+            _ => None,
+        };
+        std::thread::spawn(move || {
+            let (socket, _) = listener.accept().expect("a client");
+            let (mut from, mut to) = bluefs_net::plain(socket).expect("a connection");
+            let mut groups = 1..;
+            while let Ok(Some(request)) = from.receive::<Request>() {
+                replies(request, &mut groups).iter().for_each(|reply| to.send(reply).expect("it listens"));
+            }
+        });
+        format!("bluefs://{at}/").parse().expect("an address")
+    }
+
+    #[test]
+    fn what_reads_more_than_an_interval_may_is_not_sent() {
+        let client = Client::connect(server(), None, OnDisconnect::Error).expect("a session");
+        for (reads, closed) in [(READS_MAX, Ok(Csn(0))), (READS_MAX + 1, Err(NotDone::TooLarge))] {
+            let mut transaction = Transaction::begin(&client, &Cred::root()).expect("begun");
+            transaction.reads.extend((1..=reads as u64).map(|ino| Key::Attr(Ino(ino))));
+            assert_eq!(transaction.close(), closed);
+        }
+    }
+
+    #[test]
+    fn a_transaction_that_is_refused_uses_no_numbers_up() {
+        let client = Client::connect(server(), None, OnDisconnect::Error).expect("a session");
+        let path = |text: &[u8]| path(text).expect("a path");
+        let mut transaction = Transaction::begin(&client, &Cred::root()).expect("begun");
+        transaction.add(&Operation::Mkdir(path(b"new"))).expect("added");
+        let (ino, _) = transaction.numbers[0];
+        assert_eq!(transaction.add(&Operation::Remove(path(b"nothing"))), Err(Errno::NOENT));
+        assert_eq!(transaction.close(), Err(NotDone::Refused { operation: 1, errno: Errno::NOENT }));
+        assert_eq!(client.borrow_ino().map(|(again, _)| again), Ok(ino));
+    }
 
     #[test]
     fn paths_begin_at_the_root() {

@@ -3,18 +3,18 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bluefs::op::{Content, Effect};
 use bluefs::query::{Answer, Query};
-use bluefs::{Change, Cred, Errno, Ino, Kind, Name};
+use bluefs::{Change, Cred, Csn, Errno, Ino, Kind, Name, SessionId};
 use bluefs_client::{Address, Batch, BatchError, Client, NotDone, OnDisconnect, Operation, Transaction};
 use bluefs_server::{Everybody, ServeError, Server, Stopper};
 use bluefs_store::Store;
-use bluefs_wire::{LockKind, LockRequest};
+use bluefs_wire::{LockKind, LockRequest, Reply, Request};
 
 struct Running {
     at: SocketAddr,
@@ -252,6 +252,56 @@ fn what_is_too_large_for_an_interval_is_not_sent() {
     assert!(closed(1, 64 << 20).is_ok());
     drop(client);
     server.stop();
+}
+
+/// The server would end the connection.
+#[test]
+fn a_target_that_is_too_long_is_refused_before_it_is_sent() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (server, at) = serve(&dir.path().join("store"));
+    let client = Client::connect(at.clone(), None, OnDisconnect::Error).expect("a session");
+    let linked = |bytes: usize| {
+        let mut transaction = Transaction::begin(&client, &Cred::root()).expect("begun");
+        let target = vec![b'x'; bytes];
+        let _ = transaction.add(&Operation::Symlink(target, vec![name("link")]));
+        transaction.close().map(drop)
+    };
+    assert_eq!(linked(4096), Err(NotDone::Refused { operation: 0, errno: Errno::NAMETOOLONG }));
+    assert_eq!(linked(4095), Ok(()));
+    drop(client);
+    server.stop();
+}
+
+/// A server that cannot read what it is sent again on each connection.
+#[test]
+fn who_hears_nothing_connects_less_and_less_often() {
+    const FOR: Duration = Duration::from_millis(1200);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at: Address = format!("bluefs://{}/", listener.local_addr().expect("an address")).parse().expect("an address");
+    let connections = Arc::new(AtomicUsize::new(0));
+    let counted = connections.clone();
+    std::thread::spawn(move || {
+        for (epoch, socket) in (1..).zip(listener.incoming().flatten()) {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let (mut from, mut to) = bluefs_net::plain(socket).expect("a connection");
+            while let Ok(Some(request)) = from.receive::<Request>() {
+                let (session, csn, lease_ms) = (SessionId(1), Csn(0), 10_000);
+                let welcome = Reply::Welcome { session, epoch, csn, last: 0, now: 0, lease_ms, read_only: false };
+                match request {
+                    Request::Hello { .. } => to.send(&welcome).expect("it waits for that"),
+                    Request::Submit { .. } => break,
+                    _ => {}
+                }
+            }
+        }
+    });
+    let client = Client::connect(at, None, OnDisconnect::Block).expect("a session");
+    let begun = std::time::Instant::now();
+    let set = bluefs::op::SetAttr::default();
+    let change = Change::SetAttr { ino: Ino::ROOT, set };
+    assert_eq!(client.change(&Cred::root(), change, &|| begun.elapsed() > FOR), Err(Errno(4)), "EINTR");
+    let connections = connections.load(Ordering::SeqCst);
+    assert!((2..10).contains(&connections), "{connections} connections");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use bluefs::{mode_without_set_ids, Change, Cred, Errno, Ino, Key, Kind, Name};
 use bluefs_client::{Client, Told};
 
 use crate::caller::{Caller, Who};
+use crate::departed::Departed;
 use crate::handles::Handles;
 use crate::kernel::{Kernel, Telling};
 use crate::listings::Begun;
@@ -43,13 +44,15 @@ pub struct Volume {
     pub client: Client,
     pub handles: Handles,
     pub kernel: Arc<Kernel>,
+    departed: Departed,
     space: Mutex<KnownSpace>,
 }
 
 impl Volume {
     pub fn new(client: Client, kernel: Arc<Kernel>) -> Volume {
         client.set_front(kernel.clone());
-        Volume { client, handles: Handles::default(), kernel, space: Mutex::default() }
+        let (handles, departed) = (Handles::default(), Departed::default());
+        Volume { client, handles, kernel, departed, space: Mutex::default() }
     }
 
     fn ask(&self, caller: &Caller, query: Query) -> Result<Answer, Errno> {
@@ -100,7 +103,14 @@ impl Volume {
         }
         let told = told?;
         self.kernel.changed(told.changed());
+        self.departed.add(told.nameless());
         Ok(told)
+    }
+
+    /// The kernel has no such inode any more.
+    pub fn forgets(&self, ino: Ino) {
+        self.departed.forget(ino);
+        self.kernel.forgets(ino);
     }
 
     /// Changes an open file. The kernel has looked at the rights of whoever opened it, with which it was opened for
@@ -186,7 +196,10 @@ impl Volume {
         if let Some(known) = self.known_surely(who, query) {
             return known;
         }
-        let found = self.inode(&caller, query.clone());
+        let found = match (self.inode(&caller, query.clone()), query) {
+            (Err(Errno::STALE), Query::Inode(ino)) => self.departed.find(*ino).ok_or(Errno::STALE),
+            (found, _) => found,
+        };
         match self.known(caller.cred(), query) {
             Some(known) => known,
             None => (self.kernel.telling(), Found { found, sure: Duration::ZERO }),

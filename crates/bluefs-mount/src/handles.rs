@@ -67,6 +67,13 @@ impl Handles {
         }
     }
 
+    /// An owner was given a lock through this open file. While it waited, it may have closed another descriptor of the
+    /// file, and was forgotten ([`Handles::closes`]).
+    pub fn gets(&self, ino: Ino, owner: u64, handle: u64) {
+        let asked = Owner { handle, has_flock: false, may_close: false };
+        self.state().owners.entry((ino, owner)).or_insert(asked);
+    }
+
     /// The owner is a process that closes the file. Whether it may have had locks.
     pub fn closes(&self, ino: Ino, owner: u64) -> bool {
         let mut state = self.state();
@@ -174,6 +181,20 @@ mod tests {
             handles.released(ino, 7, |owner| assert_eq!(owner, 1));
             assert!(waits.join().expect("no panic"));
         });
+    }
+
+    /// fcntl(2), of threads: one waits for a lock while another one opens the file and closes it again.
+    #[test]
+    fn who_closes_a_file_while_it_waits_for_a_lock_may_have_that_lock() {
+        let (handles, ino) = (Handles::default(), Ino(5));
+        handles.asks(ino, 1, 7, false, || panic!("nothing to give back"));
+        assert!(handles.closes(ino, 1) && !handles.closes(ino, 1));
+        handles.gets(ino, 1, 7);
+        assert!(handles.closes(ino, 1));
+        locked(&handles, ino, 2, 8);
+        handles.gets(ino, 2, 8);
+        handles.released(ino, 8, |owner| assert_eq!(owner, 2));
+        assert_eq!(handles.flocks_given_back(), 1, "what is known of an owner stays");
     }
 
     #[test]

@@ -11,6 +11,7 @@
 mod attributes;
 mod caller;
 mod convert;
+mod departed;
 mod filesystem;
 pub mod forgetter;
 mod handles;

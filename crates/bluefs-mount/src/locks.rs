@@ -117,6 +117,9 @@ impl Volume {
                 break taken;
             }
         };
+        if taken.is_ok() && kind != LockKind::Unlock {
+            self.handles.gets(ino, owner, handle);
+        }
         if is_flock && taken.is_ok() {
             self.handles.set_flock(ino, owner, kind != LockKind::Unlock);
         }

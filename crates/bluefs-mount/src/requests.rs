@@ -150,7 +150,7 @@ impl Filesystem for Requests {
     }
 
     fn forget(&self, _: &Request, ino: INodeNo, _lookups: u64) {
-        self.volume.kernel.forgets(convert::ino(ino));
+        self.volume.forgets(convert::ino(ino));
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
@@ -302,10 +302,11 @@ impl Filesystem for Requests {
             let (opening, caller) = (volume.client.opening(), Caller::of(who));
             let (_, inode) = volume.inode(&caller, Query::Inode(ino))?;
             // It lost its last name since it was looked up, and nobody here keeps it.
-            if inode.nlink == 0 && !volume.client.is_open(ino) {
+            if inode.nlink > 0 {
+                opening.opened(ino);
+            } else if !opening.opened_again(ino) {
                 return Err(Errno::STALE);
             }
-            opening.opened(ino);
             let handle = volume.handles.open();
             volume.kernel.pages.open(ino, handle, stores);
             Ok(handle)

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::engine::Access;
 use crate::serve::{Input, ServeError, Turns};
 
-/// Inputs that are decided in one turn, at most: one batch of the store.
+/// Inputs that are decided in one turn, at most: one batch of the store, or several if they put much.
 const TURN_INPUTS_MAX: usize = 512;
 /// How often the clock is looked at, also if nothing happens: an invitation may have expired.
 const TURN_MAX: Duration = Duration::from_secs(1);

@@ -111,10 +111,20 @@ impl Engine {
     /// tells is on stable storage. After an error nothing may be done any more.
     pub fn handle(&mut self, events: Vec<Event>, now: Now, access: &dyn Access) -> Result<Vec<Action>, StoreError> {
         let Engine { store, state } = self;
-        store.batch(|batch| {
-            events.into_iter().try_for_each(|event| state.event(batch, event, now, access))?;
-            state.tick(batch, now, access)
-        })?;
+        let mut events = events.into_iter();
+        // A batch is held in memory, and is one record of the log.
+        let mut goes_on = true;
+        while goes_on {
+            goes_on = store.batch(|batch| {
+                for event in events.by_ref() {
+                    state.event(batch, event, now, access)?;
+                    if batch.is_full() {
+                        return Ok(true);
+                    }
+                }
+                state.tick(batch, now, access).map(|()| false)
+            })?;
+        }
         Ok(std::mem::take(&mut state.actions))
     }
 

@@ -31,6 +31,8 @@ const VERSIONS_HELD_MAX: usize = 1_000_000;
 const KEYS_MAX: usize = 100_000;
 /// How long files that nobody can have open wait for a change to be freed with, ms.
 const UNFREED_MS_MAX: Millis = 200;
+/// Blocks that are removed in one turn with files that nobody can have open, at most: 1 GiB of contents.
+const FREED_BLOCKS_MAX: usize = 65_536;
 /// EINTR, EAGAIN, ENOLCK.
 const INTERRUPTED: Errno = Errno(4);
 const AGAIN: Errno = Errno(11);
@@ -52,6 +54,8 @@ pub struct Volume {
     orphans: BTreeMap<Ino, BTreeSet<SessionId>>,
     /// Until when at most files that nobody can have open wait for a change to be freed with.
     free_at: Option<Millis>,
+    /// Until when no more of them is freed: a turn has freed as much as it may.
+    free_not_before: Millis,
     makers: Makers,
     staged: Staged,
     /// When a parked interval is to be tried again, at the latest.
@@ -100,6 +104,7 @@ impl Volume {
             locks,
             orphans,
             free_at,
+            free_not_before: 0,
             makers: Makers::default(),
             staged,
             retry_at: None,
@@ -229,7 +234,7 @@ impl Volume {
         actions: &mut Vec<Action>,
     ) -> Result<Refused, StoreError> {
         if self.is_asked_what_is_free(&message) {
-            self.free(batch)?;
+            self.free(batch, now)?;
         }
         let live = self.sessions.get_mut(&session).expect("connected");
         let changes = matches!(message, Request::Submit { .. } | Request::Stage { .. } | Request::Acknowledge { .. });
@@ -359,7 +364,7 @@ impl Volume {
             self.sweep(batch, now)?;
         }
         if self.free_at.is_some_and(|at| at <= now.millis) {
-            self.free(batch)?;
+            self.free(batch, now)?;
         }
         if self.retry_at.is_some_and(|at| at <= now.millis) {
             self.retry(batch, now, actions)?;
@@ -385,7 +390,7 @@ impl Volume {
         self.orphans.values_mut().for_each(|who| _ = who.remove(&session));
         batch.set_session(self.id, session, None)?;
         batch.forget_lent(self.id, |session| self.sessions.contains_key(&session))?;
-        self.free(batch)?;
+        self.free(batch, now)?;
         self.give_locks(batch, actions)?;
         self.retry(batch, now, actions)
     }
@@ -566,7 +571,7 @@ impl Volume {
     ) -> Result<Tried, StoreError> {
         if self.free_at.is_some() {
             // Its room counts, and it is in the same flush.
-            self.free(batch)?;
+            self.free(batch, now)?;
         }
         let live = &self.sessions[&session];
         let failed = |failure| Ok(Tried::Decided(Outcome::Failed(failure)));
@@ -641,7 +646,7 @@ impl Volume {
         self.send(by, Reply::Changed { number, csn: self.csn, keys, inodes, names }, actions);
     }
 
-    /// Tries parked intervals again.
+    /// Tries parked intervals again; in the next turn those for which there is no room in this one.
     fn retry(&mut self, batch: &mut Batch, now: Now, actions: &mut Vec<Action>) -> Result<(), StoreError> {
         self.retry_at = None;
         let waiting: Vec<SessionId> =
@@ -649,6 +654,11 @@ impl Volume {
         for session in waiting {
             let parked = self.sessions.get_mut(&session).expect("there").parked.take();
             for message in parked {
+                if batch.is_full() {
+                    self.retry_at = Some(now.millis);
+                    self.sessions.get_mut(&session).expect("there").parked.push(message);
+                    continue;
+                }
                 if let Some((why, text)) = self.message(batch, session, message, now, actions)? {
                     // What came behind it may need it.
                     self.forget_pending(session);
@@ -728,15 +738,23 @@ impl Volume {
             }
     }
 
-    /// Frees files that nobody can have open any more.
-    fn free(&mut self, batch: &mut Batch) -> Result<(), StoreError> {
+    /// Frees files that nobody can have open any more; what is more than a turn may free, in the next ones.
+    fn free(&mut self, batch: &mut Batch, now: Now) -> Result<(), StoreError> {
+        if now.millis < self.free_not_before {
+            return Ok(());
+        }
         self.free_at = None;
         let unused: Vec<Ino> = self.orphans.iter().filter(|(_, who)| who.is_empty()).map(|(ino, _)| *ino).collect();
         if unused.is_empty() {
             return Ok(());
         }
-        let changes = free(&View::new(&*batch, self.id, &self.staged), &unused)?;
-        unused.iter().for_each(|ino| _ = self.orphans.remove(ino));
+        let view = View::new(&*batch, self.id, &self.staged);
+        let (changes, free) = free(&view, &unused, FREED_BLOCKS_MAX)?;
+        free.iter().for_each(|ino| _ = self.orphans.remove(ino));
+        if free.len() < unused.len() {
+            self.free_not_before = now.millis + 1;
+            self.free_at = Some(self.free_not_before);
+        }
         batch.write(self.id, &changes)
     }
 }

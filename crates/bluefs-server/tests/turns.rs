@@ -467,3 +467,69 @@ fn what_was_to_be_freed_is_freed_after_a_restart() {
     assert!(committed(&bench.says(A, interval(3, vec![create("g")])), A));
     assert_eq!(bench.nameless(), 0);
 }
+
+/// Bytes at which a batch is full, and how many intervals that change something as large are sent at once.
+const FULL_BYTES: usize = 10_000;
+const MANY: u64 = 10;
+
+impl Bench {
+    /// Batches are full soon.
+    fn soon_full(connections: &[ConnectionId]) -> Bench {
+        let mut bench = Bench::new();
+        let mut store = Store::on(Arc::new(bench.disk.clone())).expect("a store").store;
+        store.set_batch_bytes_max(FULL_BYTES);
+        bench.engine = Engine::new(store, Now { millis: 0, wall: Time(1) }, || 7).expect("an engine");
+        bench.engine.set_quiet(0);
+        connections.iter().for_each(|from| _ = bench.hello(*from, None));
+        bench
+    }
+
+    /// Records of the log.
+    fn records(&self) -> u64 {
+        let disk = self.disk.crash(self.disk.deeds(), |_| 0);
+        Store::on(Arc::new(disk)).expect("a store").store.last_record()
+    }
+}
+
+fn large(number: u64) -> Request {
+    let (kind, target) = (Kind::Symlink, vec![b'x'; FULL_BYTES / 3]);
+    let name = name(&format!("link{number}"));
+    interval(number, vec![Change::Create { dir: ROOT, name, ino: None, kind, mode: 0o777, rdev: 0, target }])
+}
+
+/// The numbers of B's intervals that were carried out.
+fn done(actions: &[Action]) -> Vec<u64> {
+    let number = |action: &Action| match action {
+        Action::Send(B, Reply::Decided { number, outcome: Outcome::Committed { .. } }) => Some(*number),
+        _ => None,
+    };
+    actions.iter().filter_map(number).collect()
+}
+
+#[test]
+fn what_arrives_at_once_is_in_several_records_if_it_is_much() {
+    let mut bench = Bench::soon_full(&[A, B]);
+    let before = bench.records();
+    let actions = bench.handle((1..=MANY).map(|number| Event::Message(B, large(number))).collect());
+    assert_eq!(done(&actions), (1..=MANY).collect::<Vec<u64>>());
+    let records = bench.records() - before;
+    assert!((3..=MANY).contains(&records), "{records}");
+}
+
+/// What was parked while A had a lease is carried out in several turns, in its order, and what comes then behind it.
+#[test]
+fn what_was_parked_is_carried_out_in_several_turns_if_it_is_much() {
+    let mut bench = Bench::soon_full(&[A, B]);
+    assert!(bench.lease(A));
+    bench.handle((1..MANY).map(|number| Event::Message(B, large(number))).collect());
+    let mut decided = done(&bench.says(A, gives_back()));
+    assert!(!decided.is_empty() && decided.len() < MANY as usize - 1, "{decided:?}");
+    assert_eq!(bench.engine.next_turn(), Some(bench.millis), "the next turn is at once");
+    decided.extend(done(&bench.says(B, large(MANY))));
+    while decided.len() < MANY as usize {
+        let more = done(&bench.handle(vec![]));
+        assert!(!more.is_empty(), "{decided:?}");
+        decided.extend(more);
+    }
+    assert_eq!(decided, (1..=MANY).collect::<Vec<u64>>());
+}

@@ -28,6 +28,9 @@ pub enum StoreError {
     /// There is nothing.
     #[error("there is no store; make one with speculator serve")]
     Missing,
+    /// A batch is larger than a record of the log may be.
+    #[error("a record of the log would have {0} bytes, and may have 4 GiB; nothing of it was written")]
+    TooLarge(usize),
     /// An earlier write or sync failed: what is on the disk is not known until the store is opened again.
     #[error("an earlier write to the store failed; start the server again")]
     Broken,

@@ -81,7 +81,7 @@ fn name_of(first: u64) -> String {
     format!("{PREFIX}{first:016x}")
 }
 
-fn encode(last: Place, puts: &Puts) -> (Place, Vec<u8>) {
+fn encode(last: Place, puts: &Puts) -> Result<(Place, Vec<u8>), StoreError> {
     let mut bytes = vec![0; HEADER_BYTES];
     let put_bytes = |bytes: &mut Vec<u8>, what: &[u8]| {
         bytes.extend((what.len() as u32).to_le_bytes());
@@ -94,14 +94,19 @@ fn encode(last: Place, puts: &Puts) -> (Place, Vec<u8>) {
             put_bytes(&mut bytes, value);
         }
     }
-    let len = (bytes.len() - HEADER_BYTES) as u32;
+    let len = length(bytes.len() - HEADER_BYTES)?;
     bytes.resize(bytes.len().next_multiple_of(ALIGN), 0);
     bytes[0..4].copy_from_slice(&len.to_le_bytes());
     bytes[8..16].copy_from_slice(&(last.number + 1).to_le_bytes());
     bytes[16..20].copy_from_slice(&last.checksum.to_le_bytes());
     let checksum = checksum(&bytes);
     bytes[4..8].copy_from_slice(&checksum.to_le_bytes());
-    (Place { number: last.number + 1, checksum }, bytes)
+    Ok((Place { number: last.number + 1, checksum }, bytes))
+}
+
+/// The length of a record's puts as it stands in the record: one that were cut could not be read again.
+fn length(bytes: usize) -> Result<u32, StoreError> {
+    u32::try_from(bytes).map_err(|_| StoreError::TooLarge(bytes))
 }
 
 fn checksum(record: &[u8]) -> u32 {
@@ -202,7 +207,7 @@ impl Log {
 
     /// Appends a record. When it returns, the record is on stable storage.
     pub fn append(&mut self, puts: &Puts) -> Result<Place, StoreError> {
-        let (place, bytes) = encode(self.last, puts);
+        let (place, bytes) = encode(self.last, puts)?;
         self.write_zeros(self.end + bytes.len() as u64)?;
         self.segment.write(self.end, &bytes).map_err(StoreError::io("write to the log"))?;
         self.segment.sync().map_err(StoreError::io("sync the log"))?;
@@ -418,11 +423,18 @@ mod tests {
     fn records(values: &[&[u8]]) -> Vec<(Place, Vec<u8>)> {
         let mut last = Place::default();
         let mut record = |value: &&[u8]| {
-            let record = encode(last, &puts(value));
+            let record = encode(last, &puts(value)).expect("it is short enough");
             last = record.0;
             record
         };
         values.iter().map(&mut record).collect()
+    }
+
+    #[test]
+    fn a_record_that_is_too_long_is_not_cut() {
+        let long = u32::MAX as usize;
+        assert!(length(long).is_ok_and(|bytes| bytes == u32::MAX));
+        assert!(matches!(length(long + 1), Err(StoreError::TooLarge(_))));
     }
 
     fn opened(segment: &[u8], applied: Place) -> Result<(Log, Found), StoreError> {
@@ -433,7 +445,7 @@ mod tests {
 
     #[test]
     fn what_looks_like_a_record_within_one_that_is_not_whole_is_none() {
-        let forged = encode(Place { number: 1 << 61, checksum: 0 }, &Puts::new()).1;
+        let forged = encode(Place { number: 1 << 61, checksum: 0 }, &Puts::new()).expect("it is short enough").1;
         // One of eight begins where a record may.
         let contents: Vec<u8> = (0..400).flat_map(|_| forged.iter().chain(&[0])).copied().collect();
         let records = records(&[b"first", &contents, b"third"]);

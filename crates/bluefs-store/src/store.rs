@@ -31,6 +31,8 @@ const FORMAT_3: &[u8] = b"bluefs 3";
 const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 /// Memory for what was read of the state, and for what was changed since the last checkpoint, bytes.
 const CACHE_BYTES: usize = 192 << 20;
+/// Bytes that a batch puts, about, at which it should end.
+const BATCH_BYTES_MAX: usize = 128 << 20;
 
 /// A key and its value.
 pub type Row = (Vec<u8>, Vec<u8>);
@@ -124,6 +126,9 @@ impl<T: ReadableTable<&'static [u8], &'static [u8]>> Rows for T {
 pub struct Batch<'t> {
     table: Table<'t, &'static [u8], &'static [u8]>,
     puts: Puts,
+    /// Keys and values that were put.
+    bytes: usize,
+    bytes_max: usize,
 }
 
 impl Rows for Batch<'_> {
@@ -143,8 +148,14 @@ impl Rows for Batch<'_> {
 impl Batch<'_> {
     pub(crate) fn put(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) -> Result<(), StoreError> {
         put(&mut self.table, &key, value.as_deref())?;
+        self.bytes += key.len() + value.as_ref().map_or(0, Vec::len);
         self.puts.insert(key, value);
         Ok(())
+    }
+
+    /// Whether so much was put that what else is to be done should be done in the next one.
+    pub fn is_full(&self) -> bool {
+        self.bytes >= self.bytes_max
     }
 
     pub(crate) fn set<T: Wire>(&mut self, key: Vec<u8>, meaning: Option<&T>) -> Result<(), StoreError> {
@@ -247,6 +258,7 @@ pub struct Store {
     /// to the commit before its last one.
     checkpoint: u64,
     segment_bytes_max: u64,
+    batch_bytes_max: usize,
     broken: bool,
 }
 
@@ -287,13 +299,19 @@ impl Store {
         replay(&database, &found.records, log.last)?;
         disk.sync_names().map_err(StoreError::io("sync the store"))?;
         let checkpoint = log.last.number;
-        let store = Store { database, log, checkpoint, segment_bytes_max: SEGMENT_BYTES_MAX, broken: false };
+        let (segment_bytes_max, batch_bytes_max) = (SEGMENT_BYTES_MAX, BATCH_BYTES_MAX);
+        let store = Store { database, log, checkpoint, segment_bytes_max, batch_bytes_max, broken: false };
         Ok(Opened { store, notes })
     }
 
     /// Makes checkpoints so often that a test sees them.
     pub fn set_segment_bytes_max(&mut self, bytes: u64) {
         self.segment_bytes_max = bytes;
+    }
+
+    /// Says that batches are full ([`Batch::is_full`]) so soon that a test sees it.
+    pub fn set_batch_bytes_max(&mut self, bytes: usize) {
+        self.batch_bytes_max = bytes;
     }
 
     /// Changes something. When it returns without an error, everything that `work` has put is on stable storage; when
@@ -305,7 +323,7 @@ impl Store {
         let transaction = self.begin()?;
         let (result, puts) = {
             let table = transaction.open_table(ROWS).map_err(StoreError::from)?;
-            let mut batch = Batch { table, puts: Puts::new() };
+            let mut batch = Batch { table, puts: Puts::new(), bytes: 0, bytes_max: self.batch_bytes_max };
             let result = work(&mut batch)?;
             (result, batch.puts)
         };

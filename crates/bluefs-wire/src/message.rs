@@ -215,7 +215,7 @@ pub enum Refusal {
     Version,
     /// No such volume, or no right to it.
     Volume,
-    /// The session is not known: what was in flight cannot be proven (ESTALE).
+    /// The session is not known: what was in flight cannot be proven (EIO: at ESTALE the kernel of Linux tries again).
     Session,
     /// The client broke a rule of the protocol.
     Protocol,

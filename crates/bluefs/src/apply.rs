@@ -38,25 +38,44 @@ pub fn apply<T: Tree>(
             Err(Stop::Refused(errno)) => return Ok(Err(Failure::Refused { step: i as u32, errno })),
             Err(Stop::Broken(error)) => return Err(error),
         }
+        if view.block_bytes() > PUT_BYTES_MAX {
+            return Ok(Err(Failure::Malformed));
+        }
     }
     Ok(Ok((view.into_changes(), effects)))
 }
 
-/// Frees inodes without a name that nobody has open any more.
-pub fn free<T: Tree>(tree: &T, inos: &[Ino]) -> Result<Changes, T::Error> {
+/// Frees inodes without a name that nobody has open any more, and removes so many blocks at most. Says which are free;
+/// of the next one, only a part of its blocks may be gone.
+pub fn free<T: Tree>(tree: &T, inos: &[Ino], blocks_max: usize) -> Result<(Changes, Vec<Ino>), T::Error> {
     let mut view = Overlay::new(tree);
+    let (mut left, mut free) = (blocks_max, Vec::new());
     for &ino in inos {
-        let freed = match view.inode(ino) {
-            Ok(inode) if inode.nlink == 0 => view.remove_inode(ino),
-            Ok(_) => Ok(()),
-            Err(stop) => Err(stop),
-        };
-        match freed {
-            Ok(()) | Err(Stop::Refused(_)) => {}
+        match free_one(&mut view, ino, &mut left) {
+            Ok(true) | Err(Stop::Refused(_)) => free.push(ino),
+            Ok(false) => break,
             Err(Stop::Broken(error)) => return Err(error),
         }
     }
-    Ok(view.into_changes())
+    Ok((view.into_changes(), free))
+}
+
+/// Whether it is free.
+fn free_one<T: Tree>(view: &mut Overlay<T>, ino: Ino, left: &mut usize) -> Did<bool, T::Error> {
+    let mut inode = view.inode(ino)?;
+    if inode.nlink > 0 {
+        return Ok(true);
+    }
+    let blocks = view.first_blocks(ino, left.saturating_add(1))?;
+    if let Some(&to) = blocks.get(*left) {
+        let gone = view.remove_blocks(ino, 0, to)?;
+        inode.blocks = inode.blocks.saturating_sub(gone);
+        view.put_inode(ino, inode);
+        view.take_space(-(gone as i64), 0)?;
+        return Ok(false);
+    }
+    *left -= blocks.len();
+    view.remove_inode(ino).map(|()| true)
 }
 
 fn within_bounds(interval: &Interval) -> bool {

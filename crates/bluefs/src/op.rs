@@ -15,6 +15,8 @@ pub const STEP_BYTES_MAX: usize = 1 << 20;
 pub const INTERVAL_BYTES_MAX: usize = 8 << 20;
 /// Bytes that the steps of one interval reserve ([`Change::Allocate`]), at most: each block is a row of its own.
 pub const ALLOCATE_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of the blocks that one interval puts, at most: one byte behind a hole is a whole block.
+pub const PUT_BYTES_MAX: u64 = 128 << 20;
 /// Keys that one interval has read, at most.
 pub const READS_MAX: usize = 100_000;
 /// Bytes of one extended attribute, at most (`XATTR_SIZE_MAX`).

@@ -118,6 +118,8 @@ pub struct Changes {
 pub struct Overlay<'t, T: Tree> {
     tree: &'t T,
     changes: Changes,
+    /// Bytes of all blocks in `changes`.
+    block_bytes: u64,
 }
 
 /// What an operation in an overlay comes to.
@@ -126,7 +128,7 @@ pub type Did<T, E> = Result<T, Stop<E>>;
 impl<'t, T: Tree> Overlay<'t, T> {
     /// Nothing is changed yet.
     pub fn new(tree: &'t T) -> Self {
-        Overlay { tree, changes: Changes::default() }
+        Overlay { tree, changes: Changes::default(), block_bytes: 0 }
     }
 
     /// What was changed.
@@ -232,8 +234,21 @@ impl<'t, T: Tree> Overlay<'t, T> {
     pub fn put_block(&mut self, ino: Ino, index: u64, block: Option<Vec<u8>>) -> Did<i64, T::Error> {
         let before = i64::from(self.block(ino, index)?.is_some());
         let after = i64::from(block.is_some());
-        self.changes.blocks.insert((ino, index), block);
+        let bytes = |block: &Option<Vec<u8>>| block.as_ref().map_or(0, |block| block.len() as u64);
+        self.block_bytes += bytes(&block);
+        let replaced = self.changes.blocks.insert((ino, index), block).flatten();
+        self.block_bytes -= bytes(&replaced);
         Ok(after - before)
+    }
+
+    /// Bytes of all blocks that were changed.
+    pub fn block_bytes(&self) -> u64 {
+        self.block_bytes
+    }
+
+    /// The numbers of the first blocks that are there, of a file that was not changed here.
+    pub fn first_blocks(&self, ino: Ino, max: usize) -> Did<Vec<u64>, T::Error> {
+        self.tree.blocks(ino, 0, max).map_err(Stop::Broken)
     }
 
     /// Removes all blocks from `from` up to and without `to`. Says how many there were.
@@ -251,7 +266,8 @@ impl<'t, T: Tree> Overlay<'t, T> {
             }
         }
         for &index in &gone {
-            self.changes.blocks.insert((ino, index), None);
+            let replaced = self.changes.blocks.insert((ino, index), None).flatten();
+            self.block_bytes -= replaced.map_or(0, |block| block.len() as u64);
         }
         Ok(gone.len() as u64)
     }

@@ -110,10 +110,49 @@ fn files_with_several_names_and_without_any() {
     assert_eq!(volume.bytes(file, 6, 100), b"there");
     assert!(volume.0.orphans.contains(&file));
     volume.refused(&root, Change::Link { ino: file, dir: ROOT, name: name("c") }, Errno::NOENT);
-    let changes = free(&volume.0, &[file]).expect("memory can be read");
+    let (changes, _) = free(&volume.0, &[file], usize::MAX).expect("memory can be read");
     volume.0.write(SESSION, changes);
     volume.refused(&root, write(file, 0, b"x"), Errno::STALE);
     assert_eq!((volume.0.space.used_bytes, volume.0.space.used_inodes), (0, 1));
+}
+
+/// A file of any size is freed in parts, and counts for what is left of it.
+#[test]
+fn a_large_file_is_freed_in_parts() {
+    const BLOCKS: u64 = 10;
+    let (mut volume, root) = (Volume::new(), Cred::root());
+    let files = ["a", "b", "c"].map(|of| volume.made(&root, create(ROOT, of, Kind::File, 0o644)));
+    for file in files {
+        (0..BLOCKS).for_each(|index| _ = volume.done(&root, write(file, index * BLOCK_BYTES, b"x")));
+    }
+    ["a", "b", "c"].iter().for_each(|of| _ = volume.done(&root, Change::Unlink { dir: ROOT, name: name(of) }));
+    let mut left = files.to_vec();
+    for (freed, blocks) in [(1, 15), (0, 0)] {
+        let (changes, free) = free(&volume.0, &left, 15).expect("memory can be read");
+        volume.0.write(SESSION, changes);
+        if blocks > 0 {
+            assert_eq!(free, left[..freed]);
+            assert_eq!((volume.inode(left[1]).blocks, volume.0.space.used_bytes), (5, blocks * BLOCK_BYTES));
+        }
+        left.retain(|ino| !free.contains(ino));
+    }
+    assert_eq!((left, volume.0.space.used_bytes, volume.0.space.used_inodes), (vec![], 0, 1));
+}
+
+/// Bytes that are sent say little of what is put: one of them behind a hole is a whole block.
+#[test]
+fn the_blocks_of_an_interval_have_a_bound() {
+    const EDGES: u64 = STEPS_MAX as u64;
+    let (mut volume, root) = (Volume::new(), Cred::root());
+    let file = volume.made(&root, create(ROOT, "a", Kind::File, 0o644));
+    let ends = |first: u64| -> Vec<Change> {
+        (first..first + EDGES).map(|index| write(file, (index + 1) * BLOCK_BYTES - 1, b"x")).collect()
+    };
+    assert!(volume.try_all(&root, &ends(0)).is_ok() && volume.try_all(&root, &ends(EDGES)).is_ok());
+    let mut both: Vec<Change> = (0..EDGES).map(|pair| write(file, (2 * pair + 1) * BLOCK_BYTES - 1, b"yy")).collect();
+    assert!(volume.try_all(&root, &both).is_ok(), "128 MiB");
+    both[0] = write(file, 2 * EDGES * BLOCK_BYTES, &[b'z'; 3 * BLOCK_BYTES as usize]);
+    assert_eq!(volume.try_all(&root, &both), Err(Failure::Malformed));
 }
 
 #[test]
@@ -245,7 +284,7 @@ fn numbers_are_taken_from_lent_groups_and_never_twice() {
     let first = group.inodes().start;
     assert_eq!(volume.made(&root, with("a", first + 3)), Ino(first + 3));
     volume.done(&root, Change::Unlink { dir: ROOT, name: name("a") });
-    let changes = free(&volume.0, &[Ino(first + 3)]).expect("memory can be read");
+    let (changes, _) = free(&volume.0, &[Ino(first + 3)], usize::MAX).expect("memory can be read");
     volume.0.write(SESSION, changes);
     volume.refused(&root, with("b", first + 3), Errno::INVAL);
     volume.refused(&root, with("b", 40), Errno::INVAL);
@@ -445,7 +484,7 @@ proptest! {
             }
         }
         let orphans: Vec<Ino> = volume.0.orphans.iter().copied().collect();
-        let changes = free(&volume.0, &orphans).expect("memory");
+        let (changes, _) = free(&volume.0, &orphans, usize::MAX).expect("memory");
         volume.0.write(SESSION, changes);
         check_tree(&volume.0);
     }

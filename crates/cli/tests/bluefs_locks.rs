@@ -122,6 +122,43 @@ for i in range(30):
     says_the_same(&[TRY, script].concat());
 }
 
+/// One thread waits for a lock while another one opens the file and closes it again: the process has the lock then, and
+/// gives it back when it closes the file.
+#[test]
+fn a_lock_that_is_given_behind_a_close_is_given_back_too() {
+    let script = r#"
+import signal, threading, time
+signal.alarm(60)
+(told, tell), (go, goes) = os.pipe(), os.pipe()
+fd = opened(1)
+fcntl.lockf(fd, LOCK_EX)
+if os.fork() == 0:
+    own = opened(0)
+    def wait():
+        fcntl.lockf(own, LOCK_EX)
+        os.write(tell, b'x')
+    thread = threading.Thread(target=wait)
+    thread.start()
+    time.sleep(0.5)
+    os.close(opened(0))
+    os.write(tell, b'c')
+    thread.join()
+    os.read(go, 1)
+    os.close(own)
+    os.write(tell, b'd')
+    os.read(go, 1)
+    os._exit(0)
+print(os.read(told, 1), child(0, fcntl.lockf, LOCK_EX))
+fcntl.lockf(fd, LOCK_UN)
+print(os.read(told, 1), child(1, fcntl.lockf, LOCK_EX))
+os.write(goes, b'g')
+print(os.read(told, 1), child(1, fcntl.lockf, LOCK_EX))
+os.write(goes, b'g')
+os.wait()
+"#;
+    says_the_same(&[TRY, script].concat());
+}
+
 const COUNT: &str = r#"
 import fcntl, os, sys
 children = []

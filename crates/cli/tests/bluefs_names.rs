@@ -226,3 +226,31 @@ fn is_running(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(')').next().is_some_and(|rest| !rest.trim().is_empty() && !rest.trim().starts_with('Z'))
 }
+
+/// What the kernel opens without asking the mount, and what loses its name then.
+const NAMELESS: &str = r#"
+import os, stat, time
+os.mkfifo('fifo')
+open('file', 'w').write('contents')
+os.mkdir('dir')
+held = [os.open('fifo', os.O_RDWR), os.open('file', os.O_PATH), os.open('dir', os.O_PATH)]
+os.chdir('dir')
+os.unlink('../fifo')
+os.unlink('../file')
+os.rmdir('../dir')
+time.sleep(0.6)
+shown = [os.fstat(fd) for fd in held] + [os.stat('.')]
+print([(stat.filemode(one.st_mode)[0], one.st_nlink) for one in shown], shown[1].st_size)
+"#;
+
+/// The server frees it at once, as nobody has it open through the mount.
+#[test]
+fn what_is_open_without_the_mount_and_has_lost_its_name_can_be_looked_at() {
+    for way in WAYS {
+        let scene = Scene::new();
+        let server = scene.serve();
+        let mount = Mount::new(&server.address, &scene.path("a"), way);
+        let shown = succeeds(Command::new("python3").args(["-c", NAMELESS]).current_dir(&mount.0));
+        assert_eq!(shown, "[('p', 0), ('-', 0), ('d', 0), ('d', 0)] 8\n");
+    }
+}

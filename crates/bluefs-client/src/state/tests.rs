@@ -166,7 +166,7 @@ fn an_outcome_of_a_session_that_is_gone_is_nobody_elses() {
     state.begin_anew();
     let second = state.submit(nothing(), Vec::new());
     assert!(state.take_outcome(second).is_none());
-    assert_eq!(state.take_outcome(first).map(|(outcome, _)| outcome), Some(Err(Errno::STALE)));
+    assert_eq!(state.take_outcome(first).map(|(outcome, _)| outcome), Some(Err(Errno::IO)));
 }
 
 fn nothing() -> Interval {
@@ -185,4 +185,32 @@ fn outcomes_that_nobody_waits_for_are_not_kept() {
     assert_eq!(state.outcomes.len(), 1);
     state.abandon(numbers[1]);
     assert!(state.outcomes.is_empty() && state.abandoned.is_empty());
+}
+
+/// The files without a name that were given up.
+fn released(output: &Receiver<Request>) -> Vec<Ino> {
+    let ino = |request| if let Request::Released { ino } = request { Some(ino) } else { None };
+    output.try_iter().filter_map(ino).collect()
+}
+
+#[test]
+fn files_without_a_name_are_given_up_while_others_are_always_about_to_be_opened() {
+    const FILES: [Ino; 2] = [Ino(5), Ino(6)];
+    let mut state = State::new();
+    let output = connected(&mut state);
+    let first = state.begin_opening();
+    state.arrived(Reply::Orphan { ino: FILES[0] });
+    let second = state.begin_opening();
+    assert_eq!(released(&output), [], "the first may open it");
+    state.end_opening(first, None);
+    assert_eq!(released(&output), [FILES[0]], "the second was begun later");
+    state.arrived(Reply::Orphan { ino: FILES[1] });
+    let third = state.begin_opening();
+    state.end_opening(second, Some(FILES[1]));
+    assert!(state.open_again(FILES[1]) && !state.open_again(FILES[0]));
+    state.close(FILES[1]);
+    assert_eq!(released(&output), [], "it is open once more");
+    state.close(FILES[1]);
+    assert_eq!(released(&output), [FILES[1]]);
+    state.end_opening(third, None);
 }
