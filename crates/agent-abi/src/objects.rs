@@ -262,6 +262,11 @@ impl crate::World {
         None
     }
 
+    /// Whether the table has not got this `st_dev`, and has room for it.
+    pub fn may_learn_device(&self, dev: u64) -> bool {
+        self.known_device(dev).is_none() && (self.devices_len.load(Ordering::Acquire) as usize) < DEVICES_MAX
+    }
+
     /// Whether this pipe or socket came from outside.
     pub fn is_outside(&self, object: u64) -> bool {
         self.outside.iter().map(|o| o.load(Ordering::Acquire)).take_while(|&o| o != 0).any(|o| o == object)

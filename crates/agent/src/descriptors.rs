@@ -409,7 +409,7 @@ impl Call<'_> {
         if self.world.mounts_changed.load(Ordering::Relaxed) != 0 {
             gate::request(Request::Mounts, 0, 0, 0);
         }
-        if is_without_disk(stat.dev) && self.world.known_device(stat.dev).is_none() {
+        if is_without_disk(stat.dev) && self.world.may_learn_device(stat.dev) {
             way.tell_device();
         }
         let directory = if stat.kind() == S_IFDIR { FdEntry::DIRECTORY } else { 0 };

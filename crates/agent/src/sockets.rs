@@ -280,6 +280,8 @@ impl Call<'_> {
         let mut leaves = false;
         let whole = message.descriptors(|fd| {
             let entry = self.descriptor(fd);
+            // Whoever gets it writes there behind what is held for it.
+            self.await_queue(entry);
             // A socket that is not connected yet may be so later, and one that listens may have clients inside.
             leaves |= matches!(entry.kind(), FdKind::Inside | FdKind::Unknown) || is_doubtful_socket(entry);
         });
@@ -319,11 +321,14 @@ impl Call<'_> {
         if self.frame.nr != nr::bind {
             self.remember_made_inside(self.arg(position));
         }
+        let known = self.known(self.arg(position));
         self.forget(self.arg(position));
         if self.frame.nr == nr::bind {
             return self.bind();
         }
         self.settle();
+        // It may get another peer.
+        self.await_queue(known);
         let result = self.proceed();
         self.forget(self.arg(position));
         self.observe_answer_of_name(result);

@@ -231,6 +231,11 @@ impl<T> OutputQueues<T> {
         pending(self.processes.get(&process))
     }
 
+    /// Whether something that a process has written has not left, also if it is put aside.
+    pub fn holds_any_of(&self, process: WriterId) -> bool {
+        self.entries.values().any(|entry| entry.process == process)
+    }
+
     /// What is held for an outside object.
     pub fn pending_in(&self, queue: QueueId) -> Pending {
         pending(self.queues.get(&queue))

@@ -248,6 +248,7 @@ fn a_reader_who_is_put_aside_keeps_its_writer_not_waiting() {
     assert_eq!(leaving(&mut queues), ["to who reads"]);
     assert_eq!(queues.pending_of(A).entries, 0);
     assert_eq!(queues.pending_in(SOCKET).entries, 1);
+    assert!(queues.holds_any_of(A) && !queues.holds_any_of(B));
     // What follows there waits for its commit first, and keeps what was written after it waiting so long.
     push(&mut queues, SOCKET, A, 1, "more to who does not read");
     push(&mut queues, PIPE, A, 0, "more to who reads");

@@ -31,7 +31,7 @@ const MAKE_CORES: [i32; 10] = [
 impl Supervisor {
     /// A signal is about to be delivered. Returns what has to be committed before: what the process depends on
     /// elsewhere must not become durable after its core (002, 2.5), and a core that somebody outside gets tells of
-    /// everything. `has_waited`: it was committed; of what was stored since without a call there is no end.
+    /// everything. `has_waited`: it was committed; of what other threads, which go on, have done since there is no end.
     pub(crate) fn before_core(&mut self, tid: ThreadId, signal: i32, has_waited: bool) -> Option<Clock> {
         if !MAKE_CORES.contains(&signal) || !is_default(tid, signal) {
             return None;
@@ -49,8 +49,8 @@ impl Supervisor {
         let domain = match place {
             Some(Ok((DeviceKind::Domain, domain))) => Some(domain),
             // A program outside, which no limit keeps from having it (core(5)), or a file that others see at once.
-            None | Some(Ok((DeviceKind::Outside, _))) => None,
-            Some(_) => return None,
+            None | Some(Ok((DeviceKind::Outside, _))) if !has_waited => None,
+            _ => return None,
         };
         if let Some(domain) = domain {
             unsettled.0[domain] = 0;

@@ -8,17 +8,18 @@ use crate::event_loop::Supervisor;
 use crate::outputs::Target;
 use crate::requests::stream_of;
 use crate::sys;
-use agent_abi::{option, PROCESS_GIVES_BACK, PROCESS_MAPPED_PRIVATE, PROCESS_SHARES};
+use agent_abi::{option, ThreadPage, PROCESS_GIVES_BACK, PROCESS_MAPPED_PRIVATE, PROCESS_SHARES, THREAD_WATCHED};
 use commit_clock::{Clock, DOMAINS_MAX};
 use output::WriterId;
 use procfs::{MagicLink, Status, ThreadId};
 use rustix::fs::FileType;
+use std::mem::offset_of;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
-use tracee::{Result, SignalInfo, Stopped, Waker};
+use tracee::{Result, SignalInfo, Stopped, TraceError, Waker};
 
 /// A thread that stands still until what its process depends on is committed.
 #[derive(Debug)]
@@ -55,6 +56,15 @@ impl Supervisor {
             self.watched.insert(tracee.process);
         }
         Ok(())
+    }
+
+    /// The same; the thread's page says that it need not ask again.
+    pub(crate) fn watch_end_of(&mut self, stopped: &Stopped, page: u64) -> Result<()> {
+        self.watch_end(stopped)?;
+        let kernel = |source| TraceError::kernel("note that a thread is watched", stopped.tid(), source);
+        let at = page.wrapping_add(offset_of!(ThreadPage, flags) as u64);
+        let flags: u32 = tracee::read_value(stopped.tid(), at).map_err(kernel)?;
+        tracee::write_bytes(stopped.tid(), at, &(flags | THREAD_WATCHED).to_ne_bytes()).map_err(kernel)
     }
 
     /// A new thread, or a child, of a process that is watched.

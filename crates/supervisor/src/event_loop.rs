@@ -717,7 +717,6 @@ impl Supervisor {
         if let Some(parent) = world.processes.get(slot.parent.load(Ordering::Relaxed) as usize) {
             parent.depend(&world.transactions, &clock);
         }
-        let mapped = slot.mapped_domains.swap(0, Ordering::SeqCst);
         self.stats.patched_sites += slot.patched_sites.load(Ordering::Relaxed);
         let stopped = self.stopped_sites.remove(&tracee.process);
         self.stats.unpatched_sites += stopped.map_or(0, |sites| sites.len() as u64);
@@ -727,11 +726,6 @@ impl Supervisor {
         self.watched.remove(&tracee.process);
         slot.pid.store(0, Ordering::Release);
         world.process_map.give_back(tracee.process);
-        // What it has stored there joined a transaction at its end: unless somebody else has a file of the domain
-        // mapped, nothing is stored without a call any more.
-        for domain in (0..DOMAINS_MAX).filter(|domain| mapped & 1 << domain != 0) {
-            self.is_mapped(domain);
-        }
     }
 
     /// What ends a process may leave it no time to say what it depends on: what it stored in files that it has mapped,
@@ -761,7 +755,7 @@ impl Supervisor {
             if transactions.request(clock) {
                 external_sync::engine::ring(self.world());
             }
-        } else if id.is_none_or(|id| self.outputs.is_empty_of(id)) {
+        } else if id.is_none_or(|id| self.outputs.has_left_of(id)) {
             self.unsettled = None;
             self.front.tell(&Message::CommandSettled);
         }

@@ -177,7 +177,12 @@ impl Outputs {
         self.state().queues.is_empty()
     }
 
-    /// Whether nothing of this process is held.
+    /// Whether all that this process has written has left, also to readers who do not read.
+    pub fn has_left_of(&self, process: WriterId) -> bool {
+        !self.state().queues.holds_any_of(process)
+    }
+
+    /// Whether nothing of this process is held, but for what is put aside.
     pub fn is_empty_of(&self, process: WriterId) -> bool {
         self.state().queues.pending_of(process).entries == 0
     }

@@ -52,7 +52,9 @@ impl Supervisor {
             Some(Request::Log) => self.propose_log(tid, a as i32, b as usize),
             Some(Request::MovesOut) => self.moves_out(tid, a),
             Some(Request::Mappings) => crate::texts::tell_mappings(tid, self.world(), a, b).map_err(errno),
-            Some(Request::WatchEnd) => self.watch_end(&stopped).map(|()| 0).map_err(|_| libc::ESRCH),
+            Some(Request::WatchEnd) => {
+                self.watch_end_of(&stopped, registers.gs_base).map(|()| 0).map_err(|_| libc::ESRCH)
+            }
             Some(Request::TraceWait) => self.wait_as_tracer(tid, a),
             Some(Request::Ahead | Request::Done | Request::Trace) | None => Err(libc::ENOSYS),
         };
@@ -75,7 +77,12 @@ impl Supervisor {
         // After the bytes were read: what is in shared memory may have changed since the call was made.
         let clock = self.dependencies_of_process(process);
         let len = bytes.len() as u64;
-        match self.outputs.take(&target, id, clock, bytes) {
+        let taken = self.outputs.take(&target, id, clock, bytes);
+        // The writer asks for what it knew before: this may be a later transaction.
+        if taken != Taken::No && self.world().transactions.request(&clock) {
+            external_sync::engine::ring(self.world());
+        }
+        match taken {
             Taken::Yes => Ok(len),
             Taken::Full => Err(libc::EAGAIN),
             Taken::No => Err(libc::EOPNOTSUPP),
@@ -186,7 +193,7 @@ impl Supervisor {
 
     /// Whether a process inside has, or is about to have, a file of a domain mapped so that it can be changed
     /// without a call. If none has, the domain is not held for that any longer.
-    pub(crate) fn is_mapped(&self, domain: usize) -> bool {
+    fn is_mapped(&self, domain: usize) -> bool {
         let world = self.world();
         let bit = 1 << domain;
         if world.mapped_domains.fetch_and(!bit, Ordering::SeqCst) & bit == 0 {
