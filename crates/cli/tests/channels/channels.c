@@ -457,7 +457,7 @@ static void fifo_mode_seen_by_descriptor(int r) {
     fd = ck(open("fifo", O_RDWR)), later(), ck(syscall(SYS_fstat, fd, &now)), must((now.st_mode & 0777) == 0640), saw();
 }
 static void exec_first_line(int r) { // A changes the script in place; its interpreter does not read it.
-    if (r == S) put("script", "#!/usr/bin/printf old\\n\n", 0755);
+    if (r == S) put("script", "#!/usr/bin/printf old\\n%.0s\n", 0755);
     if (r == A) fd = ck(open("script", O_WRONLY)), ck(pwrite(fd, "saw", 3, strlen("#!/usr/bin/printf "))), close(fd);
     if (r == B) later(), ck(execl("./script", "script", (char *)0));
 }
