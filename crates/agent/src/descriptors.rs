@@ -59,13 +59,13 @@ impl Way {
     /// supervisor finds out on which mount the file is.
     #[cold]
     #[inline(never)]
-    fn tell_device(self) {
+    fn tell_device(self, dev: u64) {
         const O_NOFOLLOW: u64 = 0o400000;
         const O_CLOEXEC: u64 = 0o2000000;
         const O_PATH: u64 = 0o10000000;
         match self {
             Self::Descriptor(fd) => {
-                gate::request(Request::Device, fd, 0, 0);
+                gate::request(Request::Device, fd, dev, 0);
             }
             Self::Name(dir, path, follows) => {
                 let flags = O_PATH | O_CLOEXEC | if follows { 0 } else { O_NOFOLLOW };
@@ -73,7 +73,7 @@ impl Way {
                 unsafe {
                     let fd = gate::call(nr::openat, [dir, path, flags, 0, 0, 0]);
                     if fd >= 0 {
-                        gate::request(Request::Device, fd as u64, 0, 0);
+                        gate::request(Request::Device, fd as u64, dev, 0);
                         gate::call(nr::close, [fd as u64, 0, 0, 0, 0, 0]);
                     }
                 }
@@ -410,7 +410,7 @@ impl Call<'_> {
             gate::request(Request::Mounts, 0, 0, 0);
         }
         if is_without_disk(stat.dev) && self.world.may_learn_device(stat.dev) {
-            way.tell_device();
+            way.tell_device(stat.dev);
         }
         let directory = if stat.kind() == S_IFDIR { FdEntry::DIRECTORY } else { 0 };
         self.entry_on_device(stat.dev, stat.hash()).with(directory)

@@ -335,7 +335,7 @@ impl Supervisor {
             );
         }
         if !self.is_root_user {
-            match Gives::of(tid) {
+            match Gives::of(tid, self.world()) {
                 Gives::Owner => {
                     return self.refuse_program(
                         stopped,

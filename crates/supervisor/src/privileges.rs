@@ -4,6 +4,7 @@
 use crate::descriptors::user_of;
 use crate::event_loop::Supervisor;
 use crate::message::Message;
+use agent_abi::{DeviceKind, World};
 use procfs::{MagicLink, Status, ThreadId};
 use std::os::unix::fs::MetadataExt;
 
@@ -22,7 +23,7 @@ pub(crate) enum Gives {
 
 impl Gives {
     /// What the program that a thread has just started would give it.
-    pub(crate) fn of(tid: ThreadId) -> Self {
+    pub(crate) fn of(tid: ThreadId, world: &World) -> Self {
         // Without the group's right to run it the bit means something else (inode(7)).
         const SETGID: u32 = libc::S_ISGID | libc::S_IXGRP;
         let Ok(program) = MagicLink::Exe.metadata(tid) else { return Self::Nothing };
@@ -31,7 +32,7 @@ impl Gives {
             Self::Owner
         } else if program.mode() & SETGID == SETGID && group().is_ok_and(|gid| gid != program.gid()) {
             Self::Group
-        } else if has_capabilities(tid) {
+        } else if world.device(program.dev()).0 != DeviceKind::Outside && has_capabilities(tid) {
             Self::Capabilities
         } else {
             Self::Nothing
@@ -39,6 +40,7 @@ impl Gives {
     }
 }
 
+/// Not of a file that somebody serves, who may be inside and wait for us.
 fn has_capabilities(tid: ThreadId) -> bool {
     let mut value = [0u8; 64];
     let found = rustix::fs::getxattr(MagicLink::Exe.path(tid), "security.capability", &mut value[..]);

@@ -42,7 +42,7 @@ impl Supervisor {
             Some(Request::Restore) => self.restore(tid),
             Some(Request::Classify) => self.classify(tid, a as i32),
             Some(Request::Mounts) => self.mounts(),
-            Some(Request::Device) => self.learn_device(tid, a as i32),
+            Some(Request::Device) => self.learn_device(tid, a as i32, b),
             Some(Request::Hold) => self.hold_domain(Some(tid), a as usize).map(|()| 0).map_err(errno),
             Some(Request::LetGo) => self.let_go_domains(),
             Some(Request::Refused) => self.refused(tid, a, b),
@@ -163,10 +163,9 @@ impl Supervisor {
         Ok(self.classify_socket(tid.as_raw(), &copy))
     }
 
-    fn learn_device(&mut self, tid: ThreadId, fd: i32) -> std::result::Result<u64, i32> {
-        let copy = self.copy_descriptor(tid, fd).map_err(errno)?;
-        let dev = rustix::fs::fstat(&copy).map_err(|error| error.raw_os_error())?.st_dev;
-        let place = self.domains.learn(copy.as_fd());
+    fn learn_device(&mut self, tid: ThreadId, fd: i32, dev: u64) -> std::result::Result<u64, i32> {
+        let mount = procfs::descriptor_field(tid, fd, "mnt_id").ok().and_then(|number| number.parse().ok());
+        let place = mount.map_or(external_sync::domain::Place::Outside, |mount| self.domains.learn(dev, mount));
         crate::devices::set_device(self.world(), dev, place);
         Ok(0)
     }

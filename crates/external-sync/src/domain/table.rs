@@ -109,17 +109,14 @@ impl DomainTable {
         self.places.iter().map(|(&dev, &place)| (dev, place))
     }
 
-    /// Where an open file is, by the mount that it was opened through, and remembers that for its `st_dev`. On btrfs a
-    /// subvolume, on overlayfs a layer has device numbers that the mount table does not show. What has no mount is
-    /// outside.
-    pub fn learn(&mut self, file: BorrowedFd<'_>) -> Place {
-        let Ok(dev) = rustix::fs::fstat(file).map(|found| found.st_dev) else {
-            return Place::Outside;
-        };
+    /// Where files with this `st_dev` are, by the mount through which one of them was opened (`mount`: its number), and
+    /// remembers that. On btrfs a subvolume, on overlayfs a layer has device numbers that the mount table does not show.
+    /// What has no mount is outside. The file itself is not looked at: whoever serves it may wait for us.
+    pub fn learn(&mut self, dev: u64, mount: u64) -> Place {
         if let Some(place) = self.place(dev) {
             return place;
         }
-        let Some(place) = mounted_dev(file).and_then(|dev| self.place(dev)) else {
+        let Some(place) = mounted_dev(mount).and_then(|dev| self.place(dev)) else {
             return Place::Outside;
         };
         self.places.insert(dev, place);
@@ -214,9 +211,8 @@ fn mount_id(file: BorrowedFd<'_>) -> Option<u64> {
     (found.stx_mask & StatxFlags::MNT_ID.bits() != 0).then_some(found.stx_mnt_id)
 }
 
-/// The device number in the mount table of the mount through which a file was opened.
-fn mounted_dev(file: BorrowedFd<'_>) -> Option<u64> {
-    let id = mount_id(file)?;
+/// The device number of a mount in the mount table.
+fn mounted_dev(id: u64) -> Option<u64> {
     mountinfo::recent().ok()?.iter().find(|mount| mount.id == id).map(|mount| mount.dev)
 }
 
@@ -297,8 +293,10 @@ mod tests {
     fn an_open_file_is_where_its_mount_is_and_a_pipe_is_outside() {
         let mut table = DomainTable::new(&[], Path::new("/")).unwrap();
         let file = fs::File::open("/proc/self/stat").unwrap();
-        assert_eq!(table.learn(file.as_fd()), Place::Pseudo);
+        let learned = |table: &mut DomainTable, file: BorrowedFd| table.learn(1, mount_id(file).unwrap());
         let (reader, _writer) = io::pipe().unwrap();
-        assert_eq!(table.learn(reader.as_fd()), Place::Outside);
+        assert_eq!(learned(&mut table, reader.as_fd()), Place::Outside);
+        assert_eq!(learned(&mut table, file.as_fd()), Place::Pseudo);
+        assert_eq!(table.place(1), Some(Place::Pseudo));
     }
 }
