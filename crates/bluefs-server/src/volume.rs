@@ -2,6 +2,7 @@
 //! without a name are kept track of.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use bluefs::apply::{apply, free, Context};
 use bluefs::lease::{Given, Leases, MayWrite, Millis, Ticket, QUIET_MS, TERM_MS};
@@ -60,6 +61,8 @@ pub struct Volume {
     staged: Staged,
     /// When a parked interval is to be tried again, at the latest.
     retry_at: Option<Millis>,
+    /// The last session of which one was tried again.
+    retried: SessionId,
     /// When it is looked at who has no leases any more.
     sweep_at: Millis,
     /// Connections that are to end for what they had parked.
@@ -111,6 +114,7 @@ impl Volume {
             makers: Makers::default(),
             staged,
             retry_at: None,
+            retried: SessionId(0),
             sweep_at: now.millis + TERM_MS,
             refused: Vec::new(),
         })
@@ -661,8 +665,11 @@ impl Volume {
     /// Tries parked intervals again; in the next turn those for which there is no room in this one.
     fn retry(&mut self, batch: &mut Batch, now: Now, actions: &mut Vec<Action>) -> Result<(), StoreError> {
         self.retry_at = None;
+        // Whoever came last in the turn before comes last: nobody waits for all that others park meanwhile.
+        let behind = self.sessions.range((Bound::Excluded(self.retried), Bound::Unbounded));
+        let all = behind.chain(self.sessions.range(..=self.retried));
         let waiting: Vec<SessionId> =
-            self.sessions.iter().filter(|(_, live)| !live.parked.is_empty()).map(|(id, _)| *id).collect();
+            all.filter(|(_, live)| !live.parked.is_empty()).map(|(session, _)| *session).collect();
         for session in waiting {
             let parked = self.sessions.get_mut(&session).expect("there").parked.take();
             for message in parked {
@@ -671,6 +678,7 @@ impl Volume {
                     self.sessions.get_mut(&session).expect("there").parked.push(message);
                     continue;
                 }
+                self.retried = session;
                 if let Some((why, text)) = self.message(batch, session, message, now, actions)? {
                     // What came behind it may need it.
                     self.forget_pending(session);

@@ -604,3 +604,14 @@ fn what_was_parked_is_carried_out_in_several_turns_if_it_is_much() {
     }
     assert_eq!(decided, (1..=MANY).collect::<Vec<u64>>());
 }
+
+/// What B has parked fills this turn and the next one.
+#[test]
+fn what_one_has_parked_does_not_wait_for_all_that_another_has() {
+    let mut bench = Bench::soon_full(&[A, B, C]);
+    assert!(bench.lease(A));
+    bench.handle((1..MANY).map(|number| Event::Message(B, large(number))).collect());
+    bench.says(C, interval(1, vec![create("f")]));
+    let actions = bench.says(A, gives_back());
+    assert!(committed(&actions, C) && done(&actions).len() < MANY as usize - 1);
+}
