@@ -113,6 +113,8 @@ pub struct State {
     next_tag: u64,
     pending: BTreeMap<u64, Pending>,
     flight: InFlight,
+    /// The last interval that was given to a connection: up to it all may be carried out.
+    given: u64,
     staged: BTreeMap<u64, Vec<Request>>,
     outcomes: BTreeMap<u64, Decided>,
     /// Intervals for whose outcomes nobody waits any more.
@@ -158,6 +160,7 @@ impl State {
             next_tag: 1,
             pending: BTreeMap::new(),
             flight: InFlight::new(),
+            given: 0,
             staged: BTreeMap::new(),
             outcomes: BTreeMap::new(),
             abandoned: BTreeSet::new(),
@@ -345,8 +348,15 @@ impl State {
         self.counts.changes += 1;
         staged.iter().for_each(|piece| self.send(piece.clone()));
         self.staged.insert(number, staged);
-        self.send(Request::Submit { interval });
+        self.submit_now(interval);
         number
+    }
+
+    fn submit_now(&mut self, interval: Interval) {
+        if self.output.is_some() {
+            self.given = self.given.max(interval.number);
+        }
+        self.send(Request::Submit { interval });
     }
 
     /// Takes the outcome, if it is there.
@@ -384,7 +394,7 @@ impl State {
             let pieces = self.staged.get(&number).cloned().unwrap_or_default();
             pieces.into_iter().for_each(|piece| self.send(piece));
             let interval = self.flight.again().find(|interval| interval.number == number).cloned();
-            self.send(Request::Submit { interval: interval.expect("it is in flight") });
+            self.submit_now(interval.expect("it is in flight"));
         }
         let waiting = self.pending.values().filter(|one| one.reply.is_none() && !is_first(one));
         let waiting: Vec<Request> = waiting.map(|one| one.request.clone()).collect();
@@ -396,7 +406,8 @@ impl State {
         self.session = None;
         self.locks.lose_all();
         // At ESTALE the kernel looks names up again, and carries the change out once more.
-        self.fail_intervals(Errno::IO);
+        let given = self.given;
+        self.fail_intervals(|number| if number <= given { Errno::IO } else { Errno::STALE });
         self.flight.begin_anew();
         self.acknowledged = 0;
         self.told.clear();
@@ -406,7 +417,7 @@ impl State {
 
     /// Everybody who waits gets this.
     pub fn fail_all(&mut self, errno: Errno) {
-        self.fail_intervals(errno);
+        self.fail_intervals(|_| errno);
         for (tag, one) in self.pending.iter_mut().filter(|(_, one)| one.reply.is_none() && !one.background) {
             one.reply = Some(Err(errno));
             // It may have been given all the same.
@@ -416,10 +427,10 @@ impl State {
         }
     }
 
-    fn fail_intervals(&mut self, errno: Errno) {
+    fn fail_intervals(&mut self, errno: impl Fn(u64) -> Errno) {
         let numbers: Vec<u64> = self.flight.again().map(|interval| interval.number).collect();
         for number in numbers {
-            self.decided(number, Err(errno));
+            self.decided(number, Err(errno(number)));
         }
     }
 

@@ -197,7 +197,10 @@ impl Volume {
             return known;
         }
         let found = match (self.inode(&caller, query.clone()), query) {
-            (Err(Errno::STALE), Query::Inode(ino)) => self.departed.find(*ino).ok_or(Errno::STALE),
+            // What is open through the mount was lost with its session.
+            (Err(Errno::STALE), Query::Inode(ino)) if !self.client.is_open(*ino) => {
+                self.departed.find(*ino).ok_or(Errno::STALE)
+            }
             (found, _) => found,
         };
         match self.known(caller.cred(), query) {

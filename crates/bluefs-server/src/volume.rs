@@ -2,6 +2,7 @@
 //! without a name are kept track of.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use bluefs::apply::{apply, free, Context};
 use bluefs::lease::{Given, Leases, MayWrite, Millis, Ticket, QUIET_MS, TERM_MS};
@@ -10,7 +11,7 @@ use bluefs::query::{answer, Query};
 use bluefs::session::{Arrived, Session};
 use bluefs::tree::{Changes, Overlay, Space, Stop, Tree};
 use bluefs::version::{Checked, Versions};
-use bluefs::{Cred, Csn, Group, Ino, Interval, Key, Outcome, SessionId};
+use bluefs::{Cred, Csn, Group, Ino, Interval, Key, Outcome, SessionId, Step};
 use bluefs_store::{Batch, Rows, SessionRow, Staged, StoreError, View, VolumeId};
 use bluefs_wire::{LockKind, Refusal, Reply, Request};
 
@@ -60,6 +61,8 @@ pub struct Volume {
     staged: Staged,
     /// When a parked interval is to be tried again, at the latest.
     retry_at: Option<Millis>,
+    /// The last session of which one was tried again.
+    retried: SessionId,
     /// When it is looked at who has no leases any more.
     sweep_at: Millis,
     /// Connections that are to end for what they had parked.
@@ -83,8 +86,11 @@ impl Volume {
             sessions.insert(session, Live::new(row, outcomes, now.millis));
         }
         let everybody: BTreeSet<SessionId> = sessions.keys().copied().collect();
-        let orphans: BTreeMap<_, _> = rows.orphans(id)?.into_iter().map(|ino| (ino, everybody.clone())).collect();
-        let free_at = (everybody.is_empty() && !orphans.is_empty()).then_some(now.millis);
+        // Nobody gets a file back of which a part is gone.
+        let who = |is_being_freed| if is_being_freed { BTreeSet::new() } else { everybody.clone() };
+        let orphans: BTreeMap<Ino, BTreeSet<SessionId>> =
+            rows.orphans(id)?.into_iter().map(|(ino, is_being_freed)| (ino, who(is_being_freed))).collect();
+        let free_at = orphans.values().any(BTreeSet::is_empty).then_some(now.millis);
         let leased: BTreeSet<SessionId> =
             sessions.iter().filter(|(_, live)| live.row.leased).map(|(session, _)| *session).collect();
         let leases = match leased.is_empty() {
@@ -108,6 +114,7 @@ impl Volume {
             makers: Makers::default(),
             staged,
             retry_at: None,
+            retried: SessionId(0),
             sweep_at: now.millis + TERM_MS,
             refused: Vec::new(),
         })
@@ -343,7 +350,9 @@ impl Volume {
                 self.send(session, reply, actions);
             }
             Request::Versions { tag, inos } => {
-                let versions = versions::of(batch, self.id, &inos)?;
+                let mut versions = versions::of(batch, self.id, &inos)?;
+                let gone = versions.iter_mut().zip(&inos).filter(|(_, ino)| self.is_unused(**ino));
+                gone.for_each(|(version, _)| *version = None);
                 self.send(session, Reply::Versions { tag, csn: self.csn, versions }, actions);
             }
             Request::Ping { tag } => self.send(session, Reply::Pong { tag }, actions),
@@ -418,6 +427,9 @@ impl Volume {
 
     fn answer(&self, batch: &Batch, tag: u64, cred: &Cred, query: &Query) -> Result<Reply, StoreError> {
         let csn = self.csn;
+        if query.keys(None).iter().any(|key| self.is_unused(key.ino())) {
+            return Ok(Reply::Error { tag, csn, errno: Errno::STALE });
+        }
         match answer(&View::new(batch, self.id, &self.staged), cred, query) {
             Ok(answer) => Ok(Reply::Answer { tag, csn, answer }),
             Err(Stop::Refused(errno)) => Ok(Reply::Error { tag, csn, errno }),
@@ -584,6 +596,10 @@ impl Volume {
             Checked::Conflict(keys) => return failed(Failure::Conflict(values(&view, keys)?)),
             Checked::TooOld => return failed(Failure::TooOld),
         }
+        let is_gone = |step: &Step| step.change.inos().any(|ino| self.is_unused(ino));
+        if let Some(step) = interval.steps.iter().position(is_gone) {
+            return failed(Failure::Refused { step: step as u32, errno: Errno::STALE });
+        }
         let context = Context { session, read_only: live.row.read_only, now: now.wall };
         let applied = match apply(&view, interval, context)? {
             Ok(applied) => applied,
@@ -649,8 +665,11 @@ impl Volume {
     /// Tries parked intervals again; in the next turn those for which there is no room in this one.
     fn retry(&mut self, batch: &mut Batch, now: Now, actions: &mut Vec<Action>) -> Result<(), StoreError> {
         self.retry_at = None;
+        // Whoever came last in the turn before comes last: nobody waits for all that others park meanwhile.
+        let behind = self.sessions.range((Bound::Excluded(self.retried), Bound::Unbounded));
+        let all = behind.chain(self.sessions.range(..=self.retried));
         let waiting: Vec<SessionId> =
-            self.sessions.iter().filter(|(_, live)| !live.parked.is_empty()).map(|(id, _)| *id).collect();
+            all.filter(|(_, live)| !live.parked.is_empty()).map(|(session, _)| *session).collect();
         for session in waiting {
             let parked = self.sessions.get_mut(&session).expect("there").parked.take();
             for message in parked {
@@ -659,6 +678,7 @@ impl Volume {
                     self.sessions.get_mut(&session).expect("there").parked.push(message);
                     continue;
                 }
+                self.retried = session;
                 if let Some((why, text)) = self.message(batch, session, message, now, actions)? {
                     // What came behind it may need it.
                     self.forget_pending(session);
@@ -725,15 +745,19 @@ impl Volume {
         Ok(())
     }
 
+    /// Whether it has no name, and nobody can have it open: for sessions it is gone, also while it is freed in parts.
+    fn is_unused(&self, ino: Ino) -> bool {
+        self.orphans.get(&ino).is_some_and(BTreeSet::is_empty)
+    }
+
     /// Whether the answer to this depends on files that wait to be freed: how much room there is, or one of them.
     fn is_asked_what_is_free(&self, message: &Request) -> bool {
-        let is_unused = |ino: &Ino| self.orphans.get(ino).is_some_and(BTreeSet::is_empty);
         self.free_at.is_some()
             && match message {
                 Request::Ask { query, .. } | Request::AskLeased { query, .. } => {
-                    matches!(query, Query::Space) || query.keys(None).iter().any(|key| is_unused(&key.ino()))
+                    matches!(query, Query::Space) || query.keys(None).iter().any(|key| self.is_unused(key.ino()))
                 }
-                Request::Versions { inos, .. } => inos.iter().any(is_unused),
+                Request::Versions { inos, .. } => inos.iter().any(|ino| self.is_unused(*ino)),
                 _ => false,
             }
     }
@@ -755,7 +779,9 @@ impl Volume {
             self.free_not_before = now.millis + 1;
             self.free_at = Some(self.free_not_before);
         }
-        batch.write(self.id, &changes)
+        batch.write(self.id, &changes)?;
+        let cut = changes.inodes.iter().filter(|(_, inode)| inode.is_some());
+        cut.map(|(ino, _)| *ino).try_for_each(|ino| batch.set_being_freed(self.id, ino))
     }
 }
 

@@ -6,9 +6,9 @@ mod support;
 use std::sync::Arc;
 
 use bluefs::lease::{EXCLUSIVE_TERM_MS, TERM_MS};
-use bluefs::op::{Change, RenameMode};
+use bluefs::op::{Change, Content, Failure, RenameMode, ALLOCATE_BYTES_MAX};
 use bluefs::query::{Answer, Query};
-use bluefs::{Cred, Csn, Ino, Interval, Key, Kind, Name, Outcome, Runs, SessionId, Step, Time};
+use bluefs::{Cred, Csn, Errno, Ino, Interval, Key, Kind, Name, Outcome, Runs, SessionId, Step, Time};
 use bluefs_server::{Action, ConnectionId, Engine, Event, Now};
 use bluefs_store::{CrashDisk, Store};
 use bluefs_wire::{Reply, Request, PROTOCOL_VERSION};
@@ -468,6 +468,77 @@ fn what_was_to_be_freed_is_freed_after_a_restart() {
     assert_eq!(bench.nameless(), 0);
 }
 
+/// A has made a file of 65,536 blocks and a few more, removed it, and said that it has not got it open.
+fn large_one_released() -> (Bench, Ino) {
+    let mut bench = Bench::with(&[A]);
+    assert!(committed(&bench.says(A, interval(1, vec![create("f")])), A));
+    let Action::Send(A, Reply::Answer { answer: Answer::Inode(ino, _), .. }) = asks(&mut bench, lookup_of("f")) else {
+        panic!("it is there")
+    };
+    let (len, keep_size, zero) = (ALLOCATE_BYTES_MAX, false, false);
+    for part in 0..=16 {
+        let reserve = Change::Allocate { ino, offset: part * len, len, keep_size, zero };
+        assert!(committed(&bench.says(A, interval(part + 2, vec![reserve])), A));
+    }
+    bench.says(A, interval(19, vec![Change::Unlink { dir: ROOT, name: name("f") }]));
+    bench.says(A, Request::Released { ino });
+    (bench, ino)
+}
+
+fn asks(bench: &mut Bench, query: Query) -> Action {
+    bench.says(A, Request::Ask { tag: 9, cred: Cred::root(), query }).pop().expect("an answer")
+}
+
+fn used_bytes(bench: &mut Bench) -> u64 {
+    match asks(bench, Query::Space) {
+        Action::Send(A, Reply::Answer { answer: Answer::Space(space), .. }) => space.used_bytes,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Whatever is said about the file is refused.
+#[track_caller]
+fn is_gone(bench: &mut Bench, ino: Ino, number: u64) {
+    for query in [Query::Inode(ino), Query::Read { ino, offset: 0, len: 9 }, Query::Xattrs(ino)] {
+        let refused = matches!(asks(bench, query), Action::Send(A, Reply::Error { errno: Errno::STALE, .. }));
+        assert!(refused);
+    }
+    let versions = bench.says(A, Request::Versions { tag: 9, inos: vec![ROOT, ino] });
+    let Some(Action::Send(A, Reply::Versions { versions, .. })) = versions.last() else { panic!("{versions:?}") };
+    assert!(versions[0].is_some() && versions[1].is_none());
+    let write = Change::Write { ino, offset: 0, content: Content::Inline(b"lost".to_vec()) };
+    let failure = Failure::Refused { step: 1, errno: Errno::STALE };
+    let decided = Reply::Decided { number, outcome: Outcome::Failed(failure) };
+    let actions = bench.says(A, interval(number, vec![create("g"), write]));
+    assert_eq!(actions, [Action::Send(A, decided)]);
+}
+
+/// A program may still have it open whose session has ended: it does not find the zeros that are left of the file.
+#[test]
+fn a_large_file_is_gone_while_it_is_freed_in_parts() {
+    let (mut bench, ino) = large_one_released();
+    let all = used_bytes(&mut bench);
+    assert!((1..100_000_000).contains(&all), "one part is gone, and another one not: {all}");
+    is_gone(&mut bench, ino, 20);
+    assert_eq!(bench.nameless(), 1);
+    bench.millis = bench.engine.next_turn().expect("the rest is to be freed");
+    bench.handle(vec![]);
+    assert_eq!((bench.nameless(), used_bytes(&mut bench)), (0, 0));
+    is_gone(&mut bench, ino, 21);
+}
+
+#[test]
+fn a_large_file_of_which_a_part_is_freed_is_gone_after_a_restart() {
+    let (mut bench, ino) = large_one_released();
+    assert!(used_bytes(&mut bench) > 0 && bench.nameless() == 1);
+    bench.restart();
+    assert_eq!(bench.nameless(), 1);
+    let actions = bench.hello(A, Some((SessionId(1), 1)));
+    assert_eq!(orphaned(&actions), [], "nobody gets back what is left of it");
+    is_gone(&mut bench, ino, 20);
+    assert_eq!((bench.nameless(), used_bytes(&mut bench)), (0, 0));
+}
+
 /// Bytes at which a batch is full, and how many intervals that change something as large are sent at once.
 const FULL_BYTES: usize = 10_000;
 const MANY: u64 = 10;
@@ -532,4 +603,15 @@ fn what_was_parked_is_carried_out_in_several_turns_if_it_is_much() {
         decided.extend(more);
     }
     assert_eq!(decided, (1..=MANY).collect::<Vec<u64>>());
+}
+
+/// What B has parked fills this turn and the next one.
+#[test]
+fn what_one_has_parked_does_not_wait_for_all_that_another_has() {
+    let mut bench = Bench::soon_full(&[A, B, C]);
+    assert!(bench.lease(A));
+    bench.handle((1..MANY).map(|number| Event::Message(B, large(number))).collect());
+    bench.says(C, interval(1, vec![create("f")]));
+    let actions = bench.says(A, gives_back());
+    assert!(committed(&actions, C) && done(&actions).len() < MANY as usize - 1);
 }

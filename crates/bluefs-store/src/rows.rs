@@ -9,6 +9,8 @@
 //!  h volume               history        d volume ino         when the contents of a file have changed last
 //! ```
 //!
+//! The row of an orphan is empty, or 1: it is being freed, and a part of it may be gone.
+//!
 //! A value stands behind the CRC-32 of its key and itself.
 
 use bluefs::{Csn, Group, Ino, Name, SessionId};

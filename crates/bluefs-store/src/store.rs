@@ -92,11 +92,11 @@ pub trait Rows {
         found.iter().map(|(key, value)| Ok((rows::last_number(key)?, rows::meaning(key, value)?))).collect()
     }
 
-    /// Inodes without a name.
-    fn orphans(&self, volume: VolumeId) -> Result<Vec<Ino>, StoreError> {
+    /// Inodes without a name, and whether a part of each may be gone already ([`Batch::set_being_freed`]).
+    fn orphans(&self, volume: VolumeId) -> Result<Vec<(Ino, bool)>, StoreError> {
         let prefix = rows::key(b'o', volume, &[]);
-        let found = self.keys(&prefix, &rows::behind(&prefix), usize::MAX)?;
-        found.iter().map(|key| Ok(Ino(rows::last_number(key)?))).collect()
+        let found = self.range(&prefix, &rows::behind(&prefix), usize::MAX)?;
+        found.iter().map(|(key, value)| Ok((Ino(rows::last_number(key)?), !value.is_empty()))).collect()
     }
 }
 

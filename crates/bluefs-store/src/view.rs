@@ -117,6 +117,11 @@ impl Batch<'_> {
         changes.orphans.iter().try_for_each(|ino| self.put(rows::key(b'o', volume, &[ino.0]), Some(Vec::new())))
     }
 
+    /// An inode without a name is freed in parts, and has begun to be.
+    pub fn set_being_freed(&mut self, volume: VolumeId, ino: Ino) -> Result<(), StoreError> {
+        self.put(rows::key(b'o', volume, &[ino.0]), Some(vec![1]))
+    }
+
     /// Forgets the numbers that were lent to sessions that are not there any more. They are given to nobody else.
     pub fn forget_lent(&mut self, volume: VolumeId, is_there: impl Fn(SessionId) -> bool) -> Result<(), StoreError> {
         let prefix = rows::key(b'l', volume, &[]);

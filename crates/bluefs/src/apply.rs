@@ -46,36 +46,45 @@ pub fn apply<T: Tree>(
 }
 
 /// Frees inodes without a name that nobody has open any more, and removes so many blocks at most. Says which are free;
-/// of the next one, only a part of its blocks may be gone.
+/// of the first one that is not, only a part of its blocks may be gone. No other one waits for it that fits.
 pub fn free<T: Tree>(tree: &T, inos: &[Ino], blocks_max: usize) -> Result<(Changes, Vec<Ino>), T::Error> {
     let mut view = Overlay::new(tree);
     let (mut left, mut free) = (blocks_max, Vec::new());
+    let mut large = None;
     for &ino in inos {
-        match free_one(&mut view, ino, &mut left) {
+        match free_whole(&mut view, ino, &mut left) {
             Ok(true) | Err(Stop::Refused(_)) => free.push(ino),
-            Ok(false) => break,
+            Ok(false) => _ = large.get_or_insert(ino),
             Err(Stop::Broken(error)) => return Err(error),
         }
     }
-    Ok((view.into_changes(), free))
+    match large.map_or(Ok(()), |ino| cut(&mut view, ino, left)) {
+        Err(Stop::Broken(error)) => Err(error),
+        Ok(()) | Err(Stop::Refused(_)) => Ok((view.into_changes(), free)),
+    }
 }
 
-/// Whether it is free.
-fn free_one<T: Tree>(view: &mut Overlay<T>, ino: Ino, left: &mut usize) -> Did<bool, T::Error> {
-    let mut inode = view.inode(ino)?;
+/// Frees it, if it has no more blocks than that. Says whether it is free.
+fn free_whole<T: Tree>(view: &mut Overlay<T>, ino: Ino, left: &mut usize) -> Did<bool, T::Error> {
+    let inode = view.inode(ino)?;
     if inode.nlink > 0 {
         return Ok(true);
     }
-    let blocks = view.first_blocks(ino, left.saturating_add(1))?;
-    if let Some(&to) = blocks.get(*left) {
-        let gone = view.remove_blocks(ino, 0, to)?;
-        inode.blocks = inode.blocks.saturating_sub(gone);
-        view.put_inode(ino, inode);
-        view.take_space(-(gone as i64), 0)?;
+    if inode.blocks > *left as u64 {
         return Ok(false);
     }
-    *left -= blocks.len();
+    *left -= inode.blocks as usize;
     view.remove_inode(ino).map(|()| true)
+}
+
+/// Removes so many of its first blocks, of which it has more.
+fn cut<T: Tree>(view: &mut Overlay<T>, ino: Ino, blocks: usize) -> Did<(), T::Error> {
+    let Some(&to) = view.first_blocks(ino, blocks.saturating_add(1))?.get(blocks) else { return Ok(()) };
+    let mut inode = view.inode(ino)?;
+    let gone = view.remove_blocks(ino, 0, to)?;
+    inode.blocks = inode.blocks.saturating_sub(gone);
+    view.put_inode(ino, inode);
+    view.take_space(-(gone as i64), 0)
 }
 
 fn within_bounds(interval: &Interval) -> bool {

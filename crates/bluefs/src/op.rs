@@ -323,6 +323,23 @@ impl Change {
         }
     }
 
+    /// The inodes that it names. One that it makes is none yet.
+    pub fn inos(&self) -> impl Iterator<Item = Ino> {
+        let (one, other) = match self {
+            Change::Create { dir, .. } | Change::Unlink { dir, .. } | Change::Rmdir { dir, .. } => (*dir, None),
+            Change::Link { ino, dir, .. } => (*ino, Some(*dir)),
+            Change::Rename { from_dir, to_dir, .. } => (*from_dir, Some(*to_dir)),
+            Change::SetAttr { ino, .. }
+            | Change::Write { ino, .. }
+            | Change::Append { ino, .. }
+            | Change::Punch { ino, .. }
+            | Change::Allocate { ino, .. }
+            | Change::SetXattr { ino, .. }
+            | Change::RemoveXattr { ino, .. } => (*ino, None),
+        };
+        std::iter::once(one).chain(other)
+    }
+
     /// Bytes that it reserves without carrying them.
     pub fn reserved_bytes(&self) -> u64 {
         if let Change::Allocate { len, .. } = self {

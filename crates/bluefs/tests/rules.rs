@@ -139,6 +139,22 @@ fn a_large_file_is_freed_in_parts() {
     assert_eq!((left, volume.0.space.used_bytes, volume.0.space.used_inodes), (vec![], 0, 1));
 }
 
+#[test]
+fn nobody_waits_until_a_large_file_is_freed() {
+    let (mut volume, root) = (Volume::new(), Cred::root());
+    let files = [("a", 20), ("b", 3), ("c", 0), ("d", 3)].map(|(of, blocks)| {
+        let file = volume.made(&root, create(ROOT, of, Kind::File, 0o644));
+        (0..blocks).for_each(|index| _ = volume.done(&root, write(file, index * BLOCK_BYTES, b"x")));
+        volume.done(&root, Change::Unlink { dir: ROOT, name: name(of) });
+        file
+    });
+    let (changes, free) = free(&volume.0, &files, 5).expect("memory can be read");
+    volume.0.write(SESSION, changes);
+    assert_eq!(free, [files[1], files[2]]);
+    assert_eq!((volume.inode(files[0]).blocks, volume.inode(files[3]).blocks), (18, 3));
+    assert_eq!(volume.0.space.used_bytes, 21 * BLOCK_BYTES);
+}
+
 /// Bytes that are sent say little of what is put: one of them behind a hole is a whole block.
 #[test]
 fn the_blocks_of_an_interval_have_a_bound() {

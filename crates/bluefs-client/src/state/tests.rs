@@ -169,6 +169,29 @@ fn an_outcome_of_a_session_that_is_gone_is_nobody_elses() {
     assert_eq!(state.take_outcome(first).map(|(outcome, _)| outcome), Some(Err(Errno::IO)));
 }
 
+/// What was never sent is certainly not carried out: the kernel may carry it out again.
+#[test]
+fn only_what_was_sent_of_a_session_that_is_gone_may_have_been_done() {
+    let mut state = State::new();
+    let submit = |state: &mut State| state.submit(nothing(), Vec::new());
+    for is_sent_again in [false, true] {
+        let output = connected(&mut state);
+        let first = submit(&mut state);
+        drop(output);
+        state.disconnected();
+        let second = submit(&mut state);
+        if is_sent_again {
+            drop(connected(&mut state));
+            state.disconnected();
+        }
+        let third = submit(&mut state);
+        state.begin_anew();
+        let outcomes = [first, second, third].map(|number| state.take_outcome(number).map(|(outcome, _)| outcome));
+        let errno = if is_sent_again { Errno::IO } else { Errno::STALE };
+        assert_eq!(outcomes, [Errno::IO, errno, Errno::STALE].map(|errno| Some(Err(errno))));
+    }
+}
+
 fn nothing() -> Interval {
     let (reads, creds, steps) = (vec![], vec![], vec![]);
     Interval { number: 0, base: Csn(0), after: bluefs::Runs::new(), reads, creds, steps }
