@@ -135,7 +135,8 @@ pub enum Request {
     /// Which mappings are the program's: `(from this address on, room for MAPPINGS_MAX pairs of address and length)`.
     /// Answer: how many.
     Mappings = 26,
-    /// The file behind a descriptor has a device number that no mount shows: `(fd, number)`. Afterwards the table has it.
+    /// The file behind a descriptor has a device number that no mount shows: `(fd, number)`. Afterwards the table has
+    /// it.
     Device = 27,
 }
 

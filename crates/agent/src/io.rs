@@ -248,8 +248,8 @@ impl Call<'_> {
         self.send_behind_queue(self.arg(0), entry);
     }
 
-    /// Sends when nothing is held for who is at the other end any more. Who does not wait is told that there is no room,
-    /// if there is none: what is held there then waits for a reader.
+    /// Sends when nothing is held for who is at the other end any more. Who does not wait is told that there is no
+    /// room, if there is none: what is held there then waits for a reader.
     fn send_behind_queue(&mut self, fd: u64, entry: FdEntry) {
         let has_no_room = || self.sends_at_once(fd) && ready_now(fd, POLLOUT) == 0;
         if !self.await_queue_unless(entry, has_no_room) {

@@ -191,7 +191,7 @@ fn observe_executable(process: &agent_abi::Process, auxv: &Auxv) -> Option<Stat>
             let slot = agent_abi::FdEntry::new(agent_abi::FdKind::DomainFile, 0, stat.hash()).slot();
             process.depend(&world.transactions, &world.objects[slot].load(domains));
         }
-        // What cannot be looked at may have been changed by anybody; and somebody inside may have kept the exec waiting.
+        // What cannot be looked at may have been changed by anybody; somebody inside may have kept the exec waiting.
         let is_unknown = program.is_none() || named.is_none();
         if is_unknown || world.options.load(Ordering::Relaxed) & option::READS_HEARD != 0 {
             process.depend(&world.transactions, &world.transactions.dirty());

@@ -583,8 +583,8 @@ impl State {
         self.lent.splice(0..0, group.inodes().rev().map(Ino));
     }
 
-    /// Somebody is about to open something: until that has ended no file is given up that loses its name meanwhile. Says
-    /// the opening's number.
+    /// Somebody is about to open something: until that has ended no file is given up that loses its name meanwhile.
+    /// Says the opening's number.
     pub fn begin_opening(&mut self) -> u64 {
         self.last_opening += 1;
         self.opening.insert(self.last_opening);

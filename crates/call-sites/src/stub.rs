@@ -153,8 +153,8 @@ fn text_decoder<'a>(instruction: &Instruction, bytes: &'a [u8]) -> iced_x86::Dec
     iced_x86::Decoder::with_ip(64, bytes, instruction.ip(), iced_x86::DecoderOptions::NONE)
 }
 
-/// The bytes that replace a window: a jump to `entry`, then traps. Where threads are cancelled the call stays behind the
-/// jump ([`is_cancelled`]).
+/// The bytes that replace a window: a jump to `entry`, then traps. Where threads are cancelled the call stays behind
+/// the jump ([`is_cancelled`]).
 pub(crate) fn window_bytes(window: &Window, entry: u64, text: Text) -> Option<Vec<u8>> {
     let next = window.range.start + JUMP_LEN;
     let displacement = i32::try_from(entry.wrapping_sub(next) as i64).ok()?;

@@ -12,7 +12,10 @@ const OTHERS: &str = r#"
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #define ENDED_BY_ANOTHER(id, how) if (OK(fork()) == 0) { sleep_ms(100); finish(id, how); _exit(0); }
-static void show(const char *when, long value) { char line[64]; snprintf(line, 64, "%s %ld\n", when, value); say(line); }
+static void show(const char *when, long value) {
+    char line[64];
+    snprintf(line, 64, "%s %ld\n", when, value), say(line);
+}
 /* A socket of datagrams that is bound, and one that leads to it. */
 static void datagrams(int ends[2]) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};

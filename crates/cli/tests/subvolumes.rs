@@ -1,4 +1,5 @@
-//! Files of a btrfs subvolume have a device number that no mount shows. What is changed there is waited for all the same.
+//! Files of a btrfs subvolume have a device number that no mount shows. What is changed there is waited for all the
+//! same.
 
 use crate::support;
 

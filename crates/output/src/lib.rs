@@ -10,8 +10,8 @@
 //! entry does not hold up entries of other processes in other queues. An uncommitted one does, for the short time of a
 //! commit.
 //!
-//! A process that would not have waited for such a reader either (a server with many clients) does not wait for it here:
-//! its queue is *put aside* (`OutputQueues::on_put_aside`). What is committed there, and is the oldest that its process
+//! A process that would not have waited for such a reader either (a server with many clients) does not wait for it
+//! here: its queue is *put aside* (`OutputQueues::on_put_aside`). What is committed there, and is the oldest that its process
 //! has, counts as left for that process, whose later entries pass it. Between two such readers there is no order that
 //! one of them could see.
 //!

@@ -220,8 +220,8 @@ impl Supervisor {
         Some((self.dependencies_of_process(process), process))
     }
 
-    /// What the process in a slot depends on, as its agent says it (`Call::dependencies`): with what it may have learned
-    /// from shared memory, and what was stored in mapped files without a call.
+    /// What the process in a slot depends on, as its agent says it (`Call::dependencies`): with what it may have
+    /// learned from shared memory, and what was stored in mapped files without a call.
     pub(crate) fn dependencies_of_process(&self, process: usize) -> Clock {
         let world = self.world();
         let slot = &world.processes[process];

@@ -189,8 +189,8 @@ pub fn run(mut options: RunOptions) -> Result<Ended, RunError> {
     ended
 }
 
-/// What COMMAND has inherited is its own now: who is at the other end of a pipe, or waits for a lock, hears when COMMAND
-/// closes it. Standard error stays: we may have something to say.
+/// What COMMAND has inherited is its own now: who is at the other end of a pipe, or waits for a lock, hears when
+/// COMMAND closes it. Standard error stays: we may have something to say.
 fn let_go_of_inherited() {
     let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null");
     let (Ok(null), Ok(inherited)) = (null, sys::inherited()) else { return };

@@ -420,7 +420,7 @@ static void tmpfs_truncated(int r) {
     if (r == A) ck(truncate(name_of_fd(), 0));
     if (r == B) must(pread(fd, buf, 3, 0) == 0), saw();
 }
-// What A stores there comes without a call, and in no transaction that is open: a message to outside has waited for that.
+// What A stores there comes without a call, and in no transaction that is open: a signal to outside has waited for it.
 static char *mapped_and_durable(void) {
     char *at = shared(0, ck(open("data", O_RDWR)));
     ck(kill(1, 0));
@@ -1097,12 +1097,14 @@ static void outside_cloexec(int r) {
 static void outside_exec_input(int r) { // The standard input is closed by exec.
     if (r != A) return;
     int f = tcp_connect(SOCK_STREAM);
-    ck(dup2(f, 0)), ck(close(f)), ck(fcntl(0, F_SETFD, FD_CLOEXEC)), dirty(), ck(execl("/bin/sleep", "sleep", "1", (char *)0));
+    ck(dup2(f, 0)), ck(close(f)), ck(fcntl(0, F_SETFD, FD_CLOEXEC)), dirty();
+    ck(execl("/bin/sleep", "sleep", "1", (char *)0));
 }
 static int received(int does_connect(int)) { // A has it from a child, which has ended.
     char control[CMSG_SPACE(sizeof(int))] = {0};
     struct iovec one = {buf, 1};
-    struct msghdr message = {.msg_iov = &one, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct msghdr message = {.msg_iov = &one, .msg_iovlen = 1};
+    message.msg_control = control, message.msg_controllen = sizeof control;
     struct cmsghdr *header = CMSG_FIRSTHDR(&message);
     int f;
     ck(socketpair(AF_UNIX, SOCK_STREAM, 0, p));
@@ -1136,9 +1138,11 @@ CASES(channels) = {
     CH(file_mmap_private_before), CH(file_mmap_private_fork), CH(file_mmap_private_store), CH(file_mmap_shared), CH(file_mmap_shared_after), CH(file_store), EX(file_store_exit),
     CH(file_store_mmap), CH(file_store_mmap_after), CH(file_sendfile), CH(file_splice), CH(file_copy_range), CH(file_copied_by_a), CH(tmpfs_file),
     CH(pipe_room_to_file), CH(unix_room_message),
-    CH(tmpfs_emptied), CH(tmpfs_truncated), CH(tmpfs_mode), CH(fifo_mode_by_descriptor), CH(fifo_mode_seen_by_descriptor), CH(exec_first_line), CH(stored_told_in_memory),
+    CH(tmpfs_emptied), CH(tmpfs_truncated), CH(tmpfs_mode),
+    CH(fifo_mode_by_descriptor), CH(fifo_mode_seen_by_descriptor), CH(exec_first_line), CH(stored_told_in_memory),
     PA(stored_and_killed), PA(stored_and_faulted), CH(links_by_descriptor), CH(offset_sent), CH(offset_copied),
-    CH(lseek_shared), CH(offset_read), CH(offset_spliced), CH(offset_passed), CH(flags_shared), CH(flags_ioctl), CH(flags_eagain), CH(append_offset), CH(stat_size), CH(stat_mtime), CH(stat_stored), CH(statx_stored), CH(seek_end), CH(stat_mode), CH(stat_links),
+    CH(lseek_shared), CH(offset_read), CH(offset_spliced), CH(offset_passed), CH(flags_shared), CH(flags_ioctl), CH(flags_eagain), CH(append_offset), CH(stat_size), CH(stat_mtime),
+    CH(stat_stored), CH(statx_stored), CH(seek_end), CH(stat_mode), CH(stat_links),
     CH(name_readdir), CH(name_open), CH(name_mkdir), CH(name_eexist), CH(name_taken), CH(name_directory), CH(directory_mode), CH(directory_xattr), CH(name_enoent), CH(name_getcwd), CH(name_proc_fd),
     CH(name_readlink), CH(name_tmpfile), CH(name_dangling), CH(xattr_), CH(xattr_taken), CH(inotify_), CH(inotify_name), CH(inotify_second), CH(exec_binary),
     CH(exec_script), CH(exec_interpreter), CH(flock_), EX(flock_exit), CH(flock_busy), CH(fcntl_unlock), CH(fcntl_close),
@@ -1156,8 +1160,9 @@ CASES(channels) = {
     {"outside_fifo_open", outside_fifo_open, OUTSIDE | EXITS}, {"outside_fifo_end", outside_fifo_end, OUTSIDE | EXITS},
     {"outside_fifo_reused", outside_fifo_reused, OUTSIDE | EXITS},
     {"outside_fifo_exec", outside_fifo_exec, OUTSIDE | EXITS}, {"outside_fifo_killed", outside_fifo_killed, OUTSIDE | EXITS},
-    {"outside_exec_killed", outside_exec_killed, OUTSIDE | EXITS}, OU(outside_dup2), OU(outside_cloexec), OU(outside_exec_input),
-    {"outside_received_exit", outside_received_exit, OUTSIDE | EXITS}, {"outside_received_killed", outside_received_killed, OUTSIDE | EXITS},
+    {"outside_exec_killed", outside_exec_killed, OUTSIDE | EXITS}, OU(outside_dup2), OU(outside_cloexec),
+    OU(outside_exec_input), {"outside_received_exit", outside_received_exit, OUTSIDE | EXITS},
+    {"outside_received_killed", outside_received_killed, OUTSIDE | EXITS},
     OU(outside_received_close), OU(outside_received_range), OU(outside_connect),
 };
 

@@ -110,8 +110,8 @@ impl DomainTable {
     }
 
     /// Where files with this `st_dev` are, by the mount through which one of them was opened (`mount`: its number), and
-    /// remembers that. On btrfs a subvolume, on overlayfs a layer has device numbers that the mount table does not show.
-    /// What has no mount is outside. The file itself is not looked at: whoever serves it may wait for us.
+    /// remembers that. On btrfs a subvolume, on overlayfs a layer has device numbers that the mount table does not
+    /// show. What has no mount is outside. The file itself is not looked at: whoever serves it may wait for us.
     pub fn learn(&mut self, dev: u64, mount: u64) -> Place {
         if let Some(place) = self.place(dev) {
             return place;
