@@ -190,11 +190,17 @@ pub fn run(mut options: RunOptions) -> Result<Ended, RunError> {
 }
 
 /// What COMMAND has inherited is its own now: who is at the other end of a pipe, or waits for a lock, hears when
-/// COMMAND closes it. Standard error stays: we may have something to say.
+/// COMMAND closes it. Standard error stays: we may have something to say. Terminals stay, too: who has a terminal's
+/// other side hears at once that nobody has it open any more, and nobody holds that until what was done is durable.
 fn let_go_of_inherited() {
     let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null");
     let (Ok(null), Ok(inherited)) = (null, sys::inherited()) else { return };
-    for fd in inherited {
+    let is_terminal = |fd: i32| {
+        let metadata = MagicLink::Fd(fd).metadata(ProcessId::own());
+        let mode = metadata.map(|metadata| std::os::unix::fs::MetadataExt::mode(&metadata));
+        mode.map_or(true, |mode| FileType::from_raw_mode(mode) == FileType::CharacterDevice)
+    };
+    for fd in inherited.into_iter().filter(|&fd| !is_terminal(fd)) {
         match fd {
             0 | 1 => drop(sys::replace(null.as_fd(), fd)),
             2 => {}
