@@ -22,6 +22,7 @@ mod gate;
 mod held;
 mod identity;
 mod io;
+mod kill;
 mod kin;
 mod links;
 mod locked;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
-use bluefs::apply::{apply, free, Context};
+use bluefs::apply::{apply, Context};
 use bluefs::lease::{Given, Leases, MayWrite, Millis, Ticket, QUIET_MS, TERM_MS};
 use bluefs::op::{Effect, Errno, Failure, Value};
 use bluefs::query::{answer, Query};
@@ -26,14 +26,14 @@ use crate::session::{
 use crate::untold::Untold;
 use crate::versions;
 
+mod nameless;
+
 /// Changes of keys that are remembered for CHECK.
 const VERSIONS_HELD_MAX: usize = 1_000_000;
 /// Keys of one invalidation.
 const KEYS_MAX: usize = 100_000;
 /// How long files that nobody can have open wait for a change to be freed with, ms.
 const UNFREED_MS_MAX: Millis = 200;
-/// Blocks that are removed in one turn with files that nobody can have open, at most: 1 GiB of contents.
-const FREED_BLOCKS_MAX: usize = 65_536;
 /// EINTR, EAGAIN, ENOLCK.
 const INTERRUPTED: Errno = Errno(4);
 const AGAIN: Errno = Errno(11);
@@ -743,45 +743,6 @@ impl Volume {
         self.note_leased(batch, session)?;
         self.send(session, Reply::Locked { tag }, actions);
         Ok(())
-    }
-
-    /// Whether it has no name, and nobody can have it open: for sessions it is gone, also while it is freed in parts.
-    fn is_unused(&self, ino: Ino) -> bool {
-        self.orphans.get(&ino).is_some_and(BTreeSet::is_empty)
-    }
-
-    /// Whether the answer to this depends on files that wait to be freed: how much room there is, or one of them.
-    fn is_asked_what_is_free(&self, message: &Request) -> bool {
-        self.free_at.is_some()
-            && match message {
-                Request::Ask { query, .. } | Request::AskLeased { query, .. } => {
-                    matches!(query, Query::Space) || query.keys(None).iter().any(|key| self.is_unused(key.ino()))
-                }
-                Request::Versions { inos, .. } => inos.iter().any(|ino| self.is_unused(*ino)),
-                _ => false,
-            }
-    }
-
-    /// Frees files that nobody can have open any more; what is more than a turn may free, in the next ones.
-    fn free(&mut self, batch: &mut Batch, now: Now) -> Result<(), StoreError> {
-        if now.millis < self.free_not_before {
-            return Ok(());
-        }
-        self.free_at = None;
-        let unused: Vec<Ino> = self.orphans.iter().filter(|(_, who)| who.is_empty()).map(|(ino, _)| *ino).collect();
-        if unused.is_empty() {
-            return Ok(());
-        }
-        let view = View::new(&*batch, self.id, &self.staged);
-        let (changes, free) = free(&view, &unused, FREED_BLOCKS_MAX)?;
-        free.iter().for_each(|ino| _ = self.orphans.remove(ino));
-        if free.len() < unused.len() {
-            self.free_not_before = now.millis + 1;
-            self.free_at = Some(self.free_not_before);
-        }
-        batch.write(self.id, &changes)?;
-        let cut = changes.inodes.iter().filter(|(_, inode)| inode.is_some());
-        cut.map(|(ino, _)| *ino).try_for_each(|ino| batch.set_being_freed(self.id, ino))
     }
 }
 

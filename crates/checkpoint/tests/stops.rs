@@ -398,7 +398,9 @@ fn what_cannot_be_kept_is_refused() {
     };
     check("timer", "static void setup(void) { timer_t t; timer_create(CLOCK_MONOTONIC, 0, &t); }", "POSIX timers");
     check("dontfork", "static void setup(void) { madvise(mmap(0, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 4096, MADV_DONTFORK); }", "DONTFORK");
-    check("wipeonfork", "static void setup(void) { madvise(mmap(0, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 4096, MADV_WIPEONFORK); }", "WIPEONFORK");
+    let wiped = "static void setup(void) { \
+                 madvise(mmap(0, 4096, 3, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 4096, MADV_WIPEONFORK); }";
+    check("wipeonfork", wiped, "WIPEONFORK");
     check("threads", "#include <pthread.h>\nstatic void *run(void *x) { for (;;) pause(); } static void setup(void) { pthread_t t; pthread_create(&t, 0, run, 0); }", "thread");
 }
 

@@ -4,19 +4,9 @@
 use crate::support;
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 
-use support::{can_mount, Scene};
-
-/// Unmounts at the end, also of a failed test.
-struct Mount(PathBuf);
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
-}
+use support::{can_mount, Mounted, Scene};
 
 /// The child changes a file where the world began and leaves its core elsewhere; nobody shows anything.
 const PROGRAM: &str = r#"
@@ -43,7 +33,7 @@ fn a_core_waits_for_what_was_done_elsewhere() {
     must(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&image));
     fs::create_dir_all(&dir).unwrap();
     must(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&dir));
-    let _mount = Mount(dir.clone());
+    let _mount = Mounted(dir.clone());
     let mut command = Command::new(env!("CARGO_BIN_EXE_speculator"));
     command.args(["run", "--commit-interval", "60000"]).arg(format!("--stats=json:{}", stats.display()));
     // Not what a user's PATH names so: a wrapper may change and show more than the program.

@@ -238,12 +238,9 @@ fn timers_and_usage() {
     }
 }
 
-/// A process ended on a guess, which was right; a while later calls are not asked about any more.
-#[test]
-fn after_the_last_guess_nobody_asks() {
+/// What a script prints in a world, and the world's trace of what it was asked.
+fn traced(script: &str) -> (String, String) {
     let dir = tempfile::tempdir().unwrap();
-    let script =
-        "id=$($S begin); (exit 3); echo $? | cat; $S commit $id; for i in 1 2 3 4 5; do sleep 0.1; done; echo end";
     let output = Command::new("timeout")
         .args(["-s", "KILL", "300", SPECULATOR, "run", "--", "bash", "-c", script])
         .current_dir(dir.path())
@@ -252,27 +249,27 @@ fn after_the_last_guess_nobody_asks() {
         .stdin(Stdio::null())
         .output()
         .expect("timeout(1)");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "3\nend\n");
     let trace = std::fs::read_to_string(dir.path().join("trace")).unwrap();
+    (String::from_utf8_lossy(&output.stdout).into_owned(), trace)
+}
+
+/// A process ended on a guess, which was right; a while later calls are not asked about any more.
+#[test]
+fn after_the_last_guess_nobody_asks() {
+    let script =
+        "id=$($S begin); (exit 3); echo $? | cat; $S commit $id; for i in 1 2 3 4 5; do sleep 0.1; done; echo end";
+    let (said, trace) = traced(script);
+    assert_eq!(said, "3\nend\n");
     assert!(trace.contains("exit_group") && trace.lines().any(|line| line.ends_with(" off")), "{trace}");
 }
 
 /// An inner guess was undone with the outer one: nobody resolves it, and nobody is asked any more.
 #[test]
 fn a_guess_that_was_undone_is_not_open() {
-    let dir = tempfile::tempdir().unwrap();
     let script = "a=$($S begin); [ $a = failed ] || { b=$($S begin); $S fail $a; }; $S commit 2 2> /dev/null; \
                   echo $a $?; for i in 1 2 3 4 5; do sleep 0.1; done; echo end";
-    let output = Command::new("timeout")
-        .args(["-s", "KILL", "300", SPECULATOR, "run", "--", "bash", "-c", script])
-        .current_dir(dir.path())
-        .env("S", SPECULATOR)
-        .env("SPECULATOR_TRACE", dir.path().join("trace"))
-        .stdin(Stdio::null())
-        .output()
-        .expect("timeout(1)");
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "failed 125\nend\n");
-    let trace = std::fs::read_to_string(dir.path().join("trace")).unwrap();
+    let (said, trace) = traced(script);
+    assert_eq!(said, "failed 125\nend\n");
     assert!(trace.lines().any(|line| line.ends_with(" off")), "{trace}");
 }
 

@@ -4,19 +4,9 @@
 use crate::support;
 
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 
-use support::{can_mount, Scene};
-
-/// Unmounts at the end, also of a failed test.
-struct Mount(PathBuf);
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
-    }
-}
+use support::{can_mount, Mounted, Scene};
 
 #[test]
 fn what_is_changed_in_a_subvolume_is_waited_for() {
@@ -34,7 +24,7 @@ fn what_is_changed_in_a_subvolume_is_waited_for() {
     must(Command::new("mkfs.btrfs").arg("-q").arg(&image));
     fs::create_dir_all(&dir).unwrap();
     must(Command::new("mount").args(["-o", "loop"]).arg(&image).arg(&dir));
-    let _mount = Mount(dir.clone());
+    let _mount = Mounted(dir.clone());
     for name in ["inner", "inner/most"] {
         must(Command::new("btrfs").args(["subvolume", "create"]).arg(dir.join(name)));
     }

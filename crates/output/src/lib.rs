@@ -11,9 +11,9 @@
 //! commit.
 //!
 //! A process that would not have waited for such a reader either (a server with many clients) does not wait for it
-//! here: its queue is *put aside* (`OutputQueues::on_put_aside`). What is committed there, and is the oldest that its process
-//! has, counts as left for that process, whose later entries pass it. Between two such readers there is no order that
-//! one of them could see.
+//! here: its queue is *put aside* (`OutputQueues::on_put_aside`). What is committed there, and is the oldest that its
+//! process has, counts as left for that process. Later entries of the process pass it. Between two such readers there
+//! is no order that one of them could see.
 //!
 //! Events go in by methods, actions come out of [`OutputQueues::next_release`]:
 //! ```

@@ -12,17 +12,15 @@ use crate::signals::SignalSets;
 use crate::stats::Stats;
 use crate::texts::Texts;
 use crate::volatile::{Volatile, VolatilePath};
-use crate::{completions, devices, status, sys, threads};
-use agent_abi::{hash_object, option};
+use crate::{completions, devices, inherited, status, sys, threads};
+use agent_abi::option;
 use external_sync::domain::DomainTable;
 use external_sync::engine::{Engine, Handles, Policy};
 use external_sync::volume::WorldVolumes;
-use procfs::{MagicLink, ProcessId, Status};
-use rustix::fs::FileType;
+use procfs::{ProcessId, Status};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{CString, OsString};
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -177,7 +175,7 @@ pub fn run(mut options: RunOptions) -> Result<Ended, RunError> {
             return Err(error);
         }
     };
-    let_go_of_inherited();
+    inherited::let_go();
     // A working directory on a volume would keep it busy.
     let _ = std::env::set_current_dir("/");
     let ended = follow(command, &messages, options.wants_stats);
@@ -187,26 +185,6 @@ pub fn run(mut options: RunOptions) -> Result<Ended, RunError> {
         let _ = sys::wait_for(supervisor);
     }
     ended
-}
-
-/// What COMMAND has inherited is its own now: who is at the other end of a pipe, or waits for a lock, hears when
-/// COMMAND closes it. Standard error stays: we may have something to say. Terminals stay, too: who has a terminal's
-/// other side hears at once that nobody has it open any more, and nobody holds that until what was done is durable.
-fn let_go_of_inherited() {
-    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null");
-    let (Ok(null), Ok(inherited)) = (null, sys::inherited()) else { return };
-    let is_terminal = |fd: i32| {
-        let metadata = MagicLink::Fd(fd).metadata(ProcessId::own());
-        let mode = metadata.map(|metadata| std::os::unix::fs::MetadataExt::mode(&metadata));
-        mode.map_or(true, |mode| FileType::from_raw_mode(mode) == FileType::CharacterDevice)
-    };
-    for fd in inherited.into_iter().filter(|&fd| !is_terminal(fd)) {
-        match fd {
-            0 | 1 => drop(sys::replace(null.as_fd(), fd)),
-            2 => {}
-            fd => sys::close(fd),
-        }
-    }
 }
 
 /// A supervisor that was killed may have made a segment that it could not mark for removal any more.
@@ -567,9 +545,9 @@ impl Prepared {
         let handles = Arc::new(Mutex::new(Handles::default()));
         devices::publish(&domains, world, &handles)?;
         let inherited = sys::inherited()?;
-        mark_inherited(world, &inherited)?;
+        inherited::mark(world, &inherited)?;
         let kept = Kept::of(&inherited)?;
-        detach(&inherited)?;
+        inherited::detach(&inherited)?;
         let image = AgentImage::built_in();
         let agent = Segment::gatherable_with(image.bytes(), if is_root_user { 0o755 } else { 0o700 })?;
         let policy = Policy {
@@ -778,45 +756,4 @@ fn by_call(counts: &[AtomicU32]) -> BTreeMap<String, u64> {
         |nr: usize| syscall_table::row(nr as u64).map_or_else(|| format!("unknown_{nr}"), |row| row.name.to_owned());
     let counts = counts.iter().map(|count| u64::from(count.load(Ordering::Relaxed))).enumerate();
     counts.filter(|&(_, count)| count > 0).map(|(nr, count)| (name(nr), count)).collect()
-}
-
-fn outside_count(world: &agent_abi::World) -> u64 {
-    world.outside.iter().take_while(|object| object.load(Ordering::Relaxed) != 0).count() as u64
-}
-
-/// What COMMAND inherits came from outside.
-fn mark_inherited(world: &agent_abi::World, inherited: &[i32]) -> io::Result<()> {
-    use std::os::unix::fs::MetadataExt;
-    for fd in inherited {
-        let metadata = MagicLink::Fd(*fd).metadata(ProcessId::own())?;
-        match FileType::from_raw_mode(metadata.mode()) {
-            kind @ (FileType::Fifo | FileType::Socket) => {
-                world.mark_outside(hash_object(metadata.dev(), metadata.ino()));
-                world.inherited.store(outside_count(world), Ordering::SeqCst);
-                if kind == FileType::Socket {
-                    // It may have limits of time already.
-                    world.options.fetch_or(option::RECEIVE_LIMITS | option::SEND_LIMITS, Ordering::SeqCst);
-                }
-            }
-            FileType::Unknown => {
-                world.options.fetch_or(option::OUTSIDE_EVENTS, Ordering::SeqCst);
-            }
-            _ => {}
-        }
-    }
-    Ok(())
-}
-
-/// Out of the way: a session of our own, none of COMMAND's descriptors (or their readers would never see the end), no
-/// working directory that could be on a volume.
-fn detach(inherited: &[i32]) -> io::Result<()> {
-    rustix::process::setsid()?;
-    let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
-    for standard in 0..3 {
-        sys::replace(null.as_fd(), standard)?;
-    }
-    for &fd in inherited.iter().filter(|&&fd| fd > 2) {
-        sys::close(fd);
-    }
-    std::env::set_current_dir("/")
 }

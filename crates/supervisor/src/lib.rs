@@ -24,6 +24,7 @@ mod ending;
 mod event_loop;
 mod forward;
 mod front;
+mod inherited;
 mod kept;
 mod log_files;
 mod message;

@@ -50,7 +50,7 @@ rows! {
     10, mprotect, Private, OwnPages, Own, Own, "own memory, unless it is ours";
     11, munmap, Private, OwnPages, Own, Own, "own memory, unless it is ours";
     12, brk, Native, Native, Own, Own, "own heap";
-    13, rt_sigaction, Private, Action, Own, Own, "own handlers; stopped only for SIGTRAP, with which a step ends, and SIGCHLD";
+    13, rt_sigaction, Private, Action, Own, Own, "own handlers; stopped for SIGTRAP, which ends a step, and SIGCHLD";
     14, rt_sigprocmask, Native, Native, Own, Own, "own signal mask";
     15, rt_sigreturn, Native, Native, Own, Own, "own registers";
     16, ioctl, Tracked, Ioctl, Object, ByArgument, "depends on the request";
@@ -408,7 +408,7 @@ rows! {
     454, futex_wake, Native, Native, Memory, Free, "the shared page carries the dependency";
     455, futex_wait, Native, Native, Memory, Free, "the shared page carries the dependency";
     456, futex_requeue, Native, Native, Memory, Free, "the shared page carries the dependency";
-    457, statmount, Tracked, Look, Totals, ByArgument, "somebody may have renamed a directory on the way to a mount point";
+    457, statmount, Tracked, Look, Totals, ByArgument, "somebody may have renamed a directory above a mount";
     458, listmount, Native, Native, Own, Free, "the table of file systems, changed only at barriers";
     459, lsm_get_self_attr, Native, Native, Own, Free, "own label";
     460, lsm_set_self_attr, Barrier, Barrier, Everything, Waits(Unknown), "own label, by rules that we do not know";

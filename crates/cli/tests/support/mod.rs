@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
@@ -213,4 +213,23 @@ pub fn keeping_hard_limits() -> &'static str {
 pub fn python() -> String {
     let output = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().unwrap();
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// What is mounted at this path; it is unmounted at the end, also of a failed test.
+pub struct Mounted(pub PathBuf);
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        // A world that has just ended may have it open for a moment.
+        let is_unmounted = || Command::new("umount").arg(&self.0).output().is_ok_and(|output| output.status.success());
+        let pause = || std::thread::sleep(Duration::from_millis(50));
+        let is_free = is_unmounted()
+            || (0..100).any(|_| {
+                pause();
+                is_unmounted()
+            });
+        if !is_free {
+            let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+        }
+    }
 }
