@@ -269,3 +269,51 @@ over()
 for line in told: print(line)";
     is_as_natively(program, "unlink:50%:2,mkdir:50%:2");
 }
+
+/// Who comes back to a place in a directory, or to its beginning, reads from there what is on the disk and what is
+/// held (decisions/0298).
+#[test]
+fn who_comes_back_to_a_place_in_a_directory_reads_on_from_there() {
+    if !support::has_root_for("running ahead") {
+        return;
+    }
+    let program = "
+class Entry(ctypes.Structure):
+    _fields_ = [('ino', ctypes.c_uint64), ('next', ctypes.c_int64), ('length', ctypes.c_uint16), \
+                ('kind', ctypes.c_uint8), ('name', ctypes.c_char * 256)]
+libc.opendir.restype = ctypes.c_void_p; libc.readdir.restype = ctypes.POINTER(Entry)
+libc.telldir.restype = ctypes.c_long; libc.seekdir.argtypes = [ctypes.c_void_p, ctypes.c_long]
+for call in (libc.readdir, libc.telldir, libc.rewinddir, libc.closedir): call.argtypes = [ctypes.c_void_p]
+def rest(dir):
+    names = []
+    while entry := libc.readdir(dir): names.append(entry.contents.name.decode())
+    return names
+def look(name):
+    dir = libc.opendir(name.encode()); places = []; names = []
+    while True:
+        places.append(libc.telldir(dir))
+        entry = libc.readdir(dir)
+        if not entry: break
+        names.append(entry.contents.name.decode())
+    for i in reversed(range(len(places))):
+        libc.seekdir(dir, places[i]); left = rest(dir)
+        told.append(left == names[i:] or (i, left, names))
+        libc.seekdir(dir, places[i]); entry = libc.readdir(dir)
+        told.append(not entry or entry.contents.name.decode() == names[i])
+    libc.rewinddir(dir); told.append(sorted(rest(dir)))
+    made(name + '/late'); libc.rewinddir(dir); told.append(sorted(rest(dir)))
+    os.unlink(name + '/late'); os.unlink(name + '/b'); libc.seekdir(dir, places[2])
+    told.append(sorted(set(rest(dir)) - set(names)))
+    libc.rewinddir(dir); told.append(sorted(rest(dir)))
+    libc.closedir(dir)
+    fd = os.open(name, os.O_RDONLY); told.append([sorted(os.listdir(fd)) for i in range(3)])
+    os.lseek(fd, 0, 0); told.append(sorted(os.listdir(fd))); os.close(fd)
+os.mkdir('new')
+for name in ('new', 'old', '.'):
+    for file in 'abc': made(name + '/' + file)
+    os.mkdir(name + '/below'+ 'd'); os.symlink('x', name + '/link')
+    look(name)
+over()
+for line in told: print(line)";
+    is_as_natively(program, "rename:50%:2,unlink:50%:2,mkdir:50%:2");
+}

@@ -18,7 +18,9 @@ use crate::ahead::{process, Call, Object};
 use crate::event_loop::Supervisor;
 use agent_abi::{ahead, permitted, About, DeviceKind, Work};
 use procfs::{ProcessId, ThreadId};
+use rustix::fs::FileType;
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use syscall_table::{nr, Op};
@@ -449,14 +451,16 @@ impl Supervisor {
     }
 
     /// Whether a call reads a file that a guess has made, or moves its position. What is in there is in the file, if
-    /// nothing of it is held; what is said of the file is not.
+    /// nothing of it is held; what is said of the file is not. The names in a directory are held, so that whoever reads
+    /// on from somewhere else in there has to ask.
     fn is_in_new_file(&mut self, call: &Call) -> bool {
         if self.ahead.new_files.is_empty() || !matches!(call.frame.nr, nr::lseek | nr::read | nr::readv) {
             return false;
         }
         match self.file_description(call.tid, call.frame.args[0] as i32) {
-            FileDescription::File { dev, ino, .. } => {
-                self.ahead.new_files.has_inode(&(dev, ino)) && !self.ahead.contents.has(&(dev, ino))
+            FileDescription::File { dev, ino, copy, .. } => {
+                let is_new = self.ahead.new_files.has_inode(&(dev, ino)) && !self.ahead.contents.has(&(dev, ino));
+                is_new && (call.frame.nr != nr::lseek || !is_directory(&copy))
             }
             _ => false,
         }
@@ -584,6 +588,10 @@ fn only_looks(call: &Call) -> bool {
 fn changes_roots(call: &Call) -> bool {
     let is_such = |op| matches!(op, Op::Mount | Op::Namespace);
     matches!(call.frame.nr, nr::chroot | nr::pivot_root) || syscall_table::op(call.frame.nr).is_some_and(is_such)
+}
+
+fn is_directory(file: &OwnedFd) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir())
 }
 
 /// Whether nothing has to be known when the call has been made.

@@ -3,9 +3,11 @@
 //! removed is left out, and what was added is put behind it.
 //!
 //! The kernel knows nothing of names that were added, so who goes on reading when they have been made might miss
-//! them, or read them twice. All that a directory has is therefore given at once, by the call that begins to read
-//! it, or that call waits; so does one that reads on from somewhere in the middle. If names were only removed it does
-//! not matter when they are left out.
+//! them, or read them twice. All that is left of a directory is therefore given at once, or the call waits. If names
+//! were only removed it does not matter when they are left out.
+//!
+//! Between names that were added are places of our own ([`place_before`]), to which a program can come back (`telldir`
+//! and `seekdir`, [0298](../../../../../../docs/decisions/0298-what-suites-of-others-found.md)).
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::Plan;
@@ -23,22 +25,33 @@ const LENGTH: usize = 16;
 const KIND: usize = 18;
 const NAME: usize = 19;
 /// Where reading a directory of ext4 ends.
-const END: i64 = i64::MAX;
+const END: u64 = i64::MAX as u64;
+/// Behind all places that ext4 gives to an entry (a hash, which is less than this, above 32 bits). Whoever reads on from
+/// here is told by the kernel that nothing is left.
+const PLACES: u64 = 0x7fff_ffff << 32;
+
+/// The place before the name that a change with this number adds, and behind all that were added by earlier ones.
+fn place_before(number: u64) -> u64 {
+    PLACES + number.min(END - PLACES - 1)
+}
 
 /// An entry that is not on the disk, or that is another one there.
 struct Added {
     name: Vec<u8>,
     ino: u64,
     kind: u8,
+    /// Of the change that adds it.
+    number: u64,
 }
 
 impl Added {
-    fn entry(&self) -> Vec<u8> {
+    /// The entry, and where reading goes on behind it.
+    fn entry(&self, next: u64) -> Vec<u8> {
         const ALIGNED: usize = 8;
         let length = (NAME + self.name.len() + 1).next_multiple_of(ALIGNED);
         let mut entry = vec![0; length];
         entry[..OFFSET].copy_from_slice(&self.ino.to_ne_bytes());
-        entry[OFFSET..LENGTH].copy_from_slice(&END.to_ne_bytes());
+        entry[OFFSET..LENGTH].copy_from_slice(&next.to_ne_bytes());
         entry[LENGTH..KIND].copy_from_slice(&(length as u16).to_ne_bytes());
         entry[KIND] = self.kind;
         entry[NAME..NAME + self.name.len()].copy_from_slice(&self.name);
@@ -65,11 +78,9 @@ impl Supervisor {
         }
         let Ok(position) = rustix::fs::seek(&dir, SeekFrom::Current(0)) else { return Ok(None) };
         let (Ok(kept), Ok(moved)) = (dir.try_clone(), dir.try_clone()) else { return Ok(None) };
-        let added = if position == END as u64 { Vec::new() } else { self.added_to(&dir, inode) };
-        if position != 0 && !added.is_empty() {
-            // It has gone back to there, or they were added since it began to read.
-            return Ok(Some(self.wait_at_barrier(call)));
-        }
+        // Those between which it has come back to a place are left from there on.
+        let mut added = if position == END { Vec::new() } else { self.added_to(&dir, inode) };
+        added.retain(|added| place_before(added.number) >= position);
         let plan =
             Plan::tracked_once().observing(Object::File(inode.0, inode.1)).observing(Object::Names(inode.0, inode.1));
         if is_removed {
@@ -91,16 +102,16 @@ impl Supervisor {
         Ok(Some(Decision::Answer(result)))
     }
 
-    /// Names that the disk does not have.
+    /// Names that the disk does not have, in the order in which they were added.
     fn added_to(&self, dir: &OwnedFd, inode: (u64, u64)) -> Vec<Added> {
         let mut added = Vec::new();
-        for (name, target) in self.ahead.held_names.added_in(inode) {
+        for (name, number, target) in self.ahead.held_names.added_in(inode) {
             if rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_err() {
                 let name = name.as_encoded_bytes().to_vec();
-                added.push(Added { name, ino: target.inode.1, kind: kind_of(&target.fd) });
+                added.push(Added { name, ino: target.inode.1, kind: kind_of(&target.fd), number });
             }
         }
-        added.sort_by(|a, b| a.name.cmp(&b.name));
+        added.sort_by_key(|added| added.number);
         added
     }
 
@@ -118,7 +129,7 @@ impl Supervisor {
         }
     }
 
-    /// Everything at once; `None` if there is no room for it.
+    /// All that is left at once; `None` if there is no room for it.
     fn read_all(&mut self, stopped: &Stopped, call: &Call, inode: (u64, u64), added: &[Added]) -> Result<Option<i64>> {
         let room = call.frame.args[2] as u32 as usize;
         let mut all = Vec::new();
@@ -133,7 +144,11 @@ impl Supervisor {
                 return Ok(None);
             }
         }
-        added.iter().for_each(|added| all.extend(added.entry()));
+        if let (Some(last), Some(first)) = (last_place(&mut all), added.first()) {
+            last.copy_from_slice(&place_before(first.number).to_ne_bytes());
+        }
+        let nexts = added.iter().skip(1).map(|added| place_before(added.number)).chain([END]);
+        added.iter().zip(nexts).for_each(|(added, next)| all.extend(added.entry(next)));
         if all.len() > room {
             return Ok(None);
         }
@@ -172,6 +187,13 @@ impl Supervisor {
         }
         seen
     }
+}
+
+/// Where reading goes on behind the last one of some entries.
+fn last_place(entries: &mut [u8]) -> Option<&mut [u8]> {
+    let last = Entries(entries).last()?.len();
+    let begin = entries.len() - last;
+    Some(&mut entries[begin + OFFSET..begin + LENGTH])
 }
 
 /// An entry with another inode, and of another kind, if there are such.
@@ -222,11 +244,22 @@ mod tests {
 
     #[test]
     fn entries_are_read_as_they_were_made() {
-        let made = ["a", "seven77", "a longer name"].map(|name| Added { name: name.into(), ino: 7, kind: 8 });
-        let all: Vec<u8> = made.iter().flat_map(Added::entry).collect();
+        let made =
+            ["a", "seven77", "a longer name"].map(|name| Added { name: name.into(), ino: 7, kind: 8, number: 9 });
+        let mut all: Vec<u8> = made.iter().flat_map(|added| added.entry(5)).collect();
         let names: Vec<&[u8]> = Entries(&all).map(name_of).collect();
         assert_eq!(names, [&b"a"[..], b"seven77", b"a longer name"]);
         assert!(Entries(&all).all(|entry| entry.len() % 8 == 0 && entry[KIND] == 8 && entry[0] == 7));
+        last_place(&mut all).unwrap().copy_from_slice(&END.to_ne_bytes());
+        let places: Vec<u8> = Entries(&all).map(|entry| entry[OFFSET]).collect();
+        assert_eq!(places, [5, 5, 0xff]);
+    }
+
+    #[test]
+    fn places_between_added_names_are_behind_all_of_the_disk() {
+        const LAST_HASH: u64 = 0x7fff_fffe << 32 | 0xffff_ffff;
+        assert!(LAST_HASH < place_before(0) && place_before(0) < place_before(1));
+        assert!(place_before(u64::MAX) < END);
     }
 
     #[test]

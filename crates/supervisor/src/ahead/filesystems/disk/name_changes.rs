@@ -369,11 +369,11 @@ impl HeldNames {
         self.dirs.contains_key(&dir)
     }
 
-    /// Names in a directory that will be those of files.
-    pub fn added_in(&self, dir: Inode) -> impl Iterator<Item = (&OsString, &Target)> {
+    /// Names in a directory that will be those of files, each with the number of the change that gives it.
+    pub fn added_in(&self, dir: Inode) -> impl Iterator<Item = (&OsString, u64, &Target)> {
         self.index.names_in(dir).filter_map(move |name| {
-            let meaning = self.names.get(&(dir, name.clone()))?.meaning()?;
-            Some((name, &self.targets.get(&meaning)?.0))
+            let &(number, meaning) = self.names.get(&(dir, name.clone()))?.steps.last()?;
+            Some((name, number, &self.targets.get(&meaning?)?.0))
         })
     }
 
