@@ -392,6 +392,12 @@ fn a_parent_hears_of_each_child_once() {
     check_program_runs_ahead("child_signal_once.c");
 }
 
+/// What a process sends itself is heard at once, SIGCHLD as well.
+#[test]
+fn who_sends_itself_the_signal_of_a_child_hears_it_at_once() {
+    check_program_runs_ahead("signal_child_sent.c");
+}
+
 /// A child has ended without a question when its parent makes a guess of its own: it is there when that is taken back.
 #[test]
 fn who_has_ended_already_is_there_again() {

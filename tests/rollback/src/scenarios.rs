@@ -49,6 +49,7 @@ const PROGRAMS: &[&str] = &[
     "pty_master_after_write.c",
     "pty_shell.c",
     "shm_in_common.c",
+    "signal_child_sent.c",
     "signal_info.c",
     "signal_kill_status.c",
     "signal_nested.c",

@@ -149,7 +149,9 @@ pub(in crate::ahead) fn is_own(info: &SignalInfo, pid: ProcessId) -> bool {
     const SI_KERNEL: i32 = 0x80;
     let is_of_clock = matches!(info.number(), libc::SIGALRM | libc::SIGVTALRM | libc::SIGPROF | libc::SIGXCPU);
     let is_of_timer = info.code() == libc::SI_TIMER || info.code() == SI_KERNEL && is_of_clock;
-    info.is_synchronous() || is_of_timer || info.process() == pid && info.number() != libc::SIGCHLD
+    // What the kernel says of a child names that one, by a number that may be this process's in another namespace.
+    let is_of_child = info.number() == libc::SIGCHLD && info.code() > 0;
+    info.is_synchronous() || is_of_timer || info.process() == pid && !is_of_child
 }
 
 impl Supervisor {
