@@ -18,6 +18,8 @@ const MAKES: &[&str] = &[
     "put('new', 'text')",
     "f = make('new', mode=0o640); os.write(f, b'abc'); see(f); os.lseek(f, 1, 0); seen.append(os.read(f, 5))",
     "f = make('new'); os.ftruncate(f, 9999); see(f); os.pwrite(f, b'x', 5000); seen.append(os.pread(f, 3, 4999))",
+    // It is as old as its last change.
+    "s = os.fstat(make('new')); seen.append(s.st_ctime_ns == s.st_mtime_ns == s.st_atime_ns)",
     "f = make('new', os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_APPEND); os.write(f, b'1'); flags(f)",
     "f = make('new', os.O_CREAT | os.O_RDONLY, 0); seen.append(os.read(f, 1)); flags(f)",
     "f = make('new', CREATE | os.O_WRONLY, 0o400); os.writev(f, [b'12', b'345']); flags(f); see(f)",

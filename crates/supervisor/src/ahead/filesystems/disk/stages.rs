@@ -116,16 +116,16 @@ impl Staged {
     fn make(&self, kind: Kind, rights: staging::Rights) -> Option<OwnedFd> {
         let dir = &self.stage.dir;
         match kind {
-            Kind::Directory => rustix::fs::mkdirat(dir, &self.number, Mode::RWXU).ok()?,
+            Kind::Directory => rustix::fs::mkdirat(dir, &self.number, rights.mode).ok()?,
             Kind::Link(text) => rustix::fs::symlinkat(text, dir, &self.number).ok()?,
-            Kind::Fifo => rustix::fs::mknodat(dir, &self.number, FileType::Fifo, Mode::empty(), 0).ok()?,
+            Kind::Fifo => rustix::fs::mknodat(dir, &self.number, FileType::Fifo, rights.mode, 0).ok()?,
         }
         let file = self.open()?;
         let stat = rustix::fs::fstat(&file).ok()?;
         if stat.st_gid != rights.group.as_raw() {
             rustix::fs::chownat(&file, "", None, Some(rights.group), AtFlags::EMPTY_PATH).ok()?;
         }
-        if !matches!(kind, Kind::Link(_)) {
+        if !matches!(kind, Kind::Link(_)) && Mode::from_raw_mode(stat.st_mode) != rights.mode {
             rustix::fs::chmod(procfs::own_path(&file), rights.mode).ok()?;
         }
         Some(file)

@@ -144,12 +144,15 @@ impl FileStage {
             return None;
         }
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.dir, ".", flags, Mode::RUSR | Mode::WUSR).ok()?;
+        let file = rustix::fs::openat(&self.dir, ".", flags, rights.mode).ok()?;
         let stat = rustix::fs::fstat(&file).ok()?;
         if stat.st_gid != rights.group.as_raw() {
             rustix::fs::fchown(&file, None, Some(rights.group)).ok()?;
         }
-        rustix::fs::fchmod(&file, rights.mode).ok()?;
+        // A change of its attributes is one behind its birth, which shows in its times: only where our umask differs.
+        if Mode::from_raw_mode(stat.st_mode) != rights.mode {
+            rustix::fs::fchmod(&file, rights.mode).ok()?;
+        }
         self.is_plain(&file)?.then_some(file)
     }
 
