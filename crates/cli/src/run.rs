@@ -37,6 +37,7 @@ pub fn run(options: RunOptions) -> Result<u8, Failure> {
             return Err(error);
         }
     };
+    volumes.iter().for_each(crate::volume::warn_of_doubt);
     if options.verbose > 0 {
         tell_promises();
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use external_sync::volume::{self, Condition, Room};
+use external_sync::volume::{self, Condition, MountedVolume, Room};
 
 use crate::args::VolumeAction;
 use crate::error::Failure;
@@ -17,11 +17,23 @@ pub fn perform(action: VolumeAction) -> Result<u8, Failure> {
             let room = if sparse { Room::Sparse } else { Room::Reserved };
             volume::create(&image, size, journal, room)?;
         }
-        VolumeAction::Mount { image, dir } => volume::mount(&image, &dir)?.keep(),
+        VolumeAction::Mount { image, dir } => {
+            let mounted = volume::mount(&image, &dir)?;
+            warn_of_doubt(&mounted);
+            mounted.keep();
+        }
         VolumeAction::Umount { dir } => volume::umount(&dir)?,
         VolumeAction::Check { image } => return check(&image),
     }
     Ok(0)
+}
+
+/// A volume that keeps nothing is mounted all the same: it can be read.
+pub fn warn_of_doubt(volume: &MountedVolume) {
+    if let Some(why) = volume.doubt() {
+        let dir = volume.dir().display();
+        tell!("speculator: the volume on {dir} does not keep its promises: {why}; see speculator doctor");
+    }
 }
 
 fn check(image: &Path) -> Result<u8, Failure> {

@@ -65,6 +65,7 @@ mod cores;
 mod disk_faults;
 mod eager;
 mod flush_error;
+mod flushes;
 mod inherited;
 mod mounts;
 mod outside;

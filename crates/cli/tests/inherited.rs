@@ -141,3 +141,59 @@ for pid, _ in panes:
     assert_eq!(outputs[0], outputs[1]);
     assert!(outputs[0].0.contains("'pane-7'"), "{}", outputs[0].0);
 }
+
+/// The reader hears of the end when nobody has the pipe any more, and what was done before is durable. `script` makes
+/// `marker` right before it closes the last descriptor of the pipe; the close of its input has us look much earlier.
+#[track_caller]
+fn the_end_comes_after(marker: &str, script: &str) {
+    let scene = Scene::new();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_speculator"));
+    command.args(["run", "--", "/usr/bin/python3", "-I", "-c", script]).current_dir(scene.path("."));
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdout.take().unwrap().read_to_end(&mut Vec::new()).unwrap();
+    assert!(scene.path(marker).exists(), "the end was seen before the pipe was closed");
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_pipe_stays_open_while_it_is_under_way_over_a_socket() {
+    the_end_comes_after(
+        "closing",
+        r#"
+import os, socket, time
+ours, others = socket.socketpair()
+if os.fork() == 0:
+    ours.close(); os.close(1); os.close(0)
+    time.sleep(1)
+    _, passed, _, _ = socket.recv_fds(others, 10, 1)
+    open("closing", "w").close()
+    os.close(passed[0])
+    os._exit(0)
+others.close()
+socket.send_fds(ours, [b"x"], [1])
+os.close(1); os.close(0)
+os.wait()
+"#,
+    );
+}
+
+#[test]
+fn a_pipe_stays_open_when_the_first_thread_has_ended() {
+    the_end_comes_after(
+        "closing",
+        r#"
+import ctypes, os, threading, time
+def others():
+    time.sleep(0.3)
+    os.close(0)
+    time.sleep(0.7)
+    open("closing", "w").close()
+    os.close(1)
+    time.sleep(0.2)
+    os._exit(0)
+threading.Thread(target=others).start()
+SYS_exit = 60
+ctypes.CDLL(None).syscall(SYS_exit, 0)
+"#,
+    );
+}

@@ -163,7 +163,7 @@ fn kernel() -> Finding {
 }
 
 /// `6.18.44-fc` → (6, 18).
-fn parse_release(release: &str) -> Option<(u32, u32)> {
+pub(crate) fn parse_release(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }

@@ -1,10 +1,11 @@
 //! Domains: what each mounted file system can promise to whoever looks from outside (002, 3.3;
 //! `external-synchrony.md`).
 //!
-//! A file system is put into a [`Class`] by its type and its options alone. Whatever is not known to have a working
-//! flush is [`Class::Outside`]: when in doubt, wait.
+//! A file system is put into a [`Class`] by its type, its options, and what it lies on. Whatever is not known to have a
+//! working flush is [`Class::Outside`]: when in doubt, wait.
 
 mod classify;
+mod look;
 mod table;
 
 use std::io;
@@ -12,6 +13,8 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::flush::Way;
+use look::Machine;
 use procfs::mountinfo::{self, Mount};
 
 pub use table::{Domain, DomainId, DomainTable, Place, DOMAINS_MAX};
@@ -116,6 +119,9 @@ pub struct FileSystem {
     pub class: Class,
     /// Why it is in this class.
     pub reason: String,
+    /// How it is flushed, if it can commit.
+    #[serde(skip)]
+    pub way: Way,
 }
 
 /// JSON has no way to write a path that is not Unicode.
@@ -124,8 +130,8 @@ fn lossy<S: serde::Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::E
 }
 
 impl FileSystem {
-    fn new(mount: &Mount, all: &[Mount]) -> FileSystem {
-        let (class, reason) = classify::classify(mount, all);
+    fn new(mount: &Mount, all: &[Mount], machine: &Machine) -> FileSystem {
+        let (class, reason) = classify::classify(mount, all, machine);
         FileSystem {
             dev: mount.dev,
             mount_id: mount.id,
@@ -134,6 +140,7 @@ impl FileSystem {
             source: mount.source.clone(),
             class,
             reason,
+            way: if class.can_commit() { classify::way(mount, all, machine) } else { Way::default() },
         }
     }
 }
@@ -144,5 +151,6 @@ pub fn file_systems() -> io::Result<Vec<FileSystem>> {
 }
 
 fn classify_all(mounts: &[Mount]) -> Vec<FileSystem> {
-    mounts.iter().map(|mount| FileSystem::new(mount, mounts)).collect()
+    let machine = Machine::default();
+    mounts.iter().map(|mount| FileSystem::new(mount, mounts, &machine)).collect()
 }

@@ -8,7 +8,8 @@
 //! **Invariant:** `committed` never advances over a transaction whose flush failed.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 use agent_abi::World;
 use commit_clock::{Clock, Ticket, Transaction, DOMAINS_MAX};
 
-use crate::journal::Probe;
+use crate::flush::Root;
 use crate::rest::Rest;
 use crate::sys;
 
@@ -95,18 +96,30 @@ pub struct Log {
 pub struct Handles {
     /// For each domain that is held (`Transactions::hold`) a directory on it, open since before the first change that
     /// is not committed.
-    pub roots: [Option<Arc<OwnedFd>>; DOMAINS_MAX],
+    pub roots: [Option<Arc<Root>>; DOMAINS_MAX],
+    /// For each domain the error of a flush that somebody else has made. The engine ends the world for it.
+    pub failed: [Option<io::Error>; DOMAINS_MAX],
     /// Bit d: it stays open until the world ends.
     pub kept_open: u32,
     /// Bit d: one fsync commits everything, because the journal takes data and metadata alike (ext4, data=journal).
     pub whole_journal: u32,
     /// For each domain the file that may be flushed alone.
     pub logs: [Log; DOMAINS_MAX],
-    /// What tells whether the file system has given up in the background.
-    pub probes: [Option<Probe>; DOMAINS_MAX],
 }
 
 impl Handles {
+    /// Flush a domain beside its commits. False if that failed: then nothing that depends on it leaves any more.
+    pub fn flush(&mut self, domain: usize) -> bool {
+        let flushed = self.roots[domain].as_ref().map_or(Ok(()), |root| root.commit_all_apart());
+        match flushed {
+            Ok(()) => true,
+            Err(error) => {
+                self.failed[domain] = Some(error);
+                false
+            }
+        }
+    }
+
     /// Close a domain's file system unless something there is uncommitted, about to be changed, or mapped.
     pub fn let_go(&mut self, world: &World, domain: usize) {
         if self.kept_open & (1 << domain) != 0 || self.roots[domain].is_none() {
@@ -168,7 +181,7 @@ impl Engine {
         observer: Box<dyn Observer>,
     ) -> io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let worker = Worker {
+        let mut worker = Worker {
             world,
             policy,
             handles,
@@ -179,18 +192,22 @@ impl Engine {
             rests: [None; DOMAINS_MAX],
             failed: false,
         };
-        let thread = std::thread::Builder::new().name("commit".into()).spawn(move || worker.run())?;
+        let thread = std::thread::Builder::new().name("commit".into()).spawn(move || {
+            // If nobody told of it, what waits for a commit would wait for ever, or leave without one at the end.
+            if catch_unwind(AssertUnwindSafe(|| worker.run())).is_err() {
+                worker.observer.flush_failed(0, io::Error::other("the thread that commits has an error"));
+            }
+        })?;
         Ok(Self { thread: Some(thread), stop, world })
     }
 
-    /// Commit everything that is dirty, then end. The observer has been told of all of it when this returns.
-    pub fn finish(mut self) {
+    /// Commit everything that is dirty, then end. The observer has been told of all of it when this returns. False if
+    /// it was not, because the observer itself has an error.
+    #[must_use]
+    pub fn finish(mut self) -> bool {
         self.stop.store(true, Ordering::SeqCst);
         ring(self.world);
-        if let Some(thread) = self.thread.take() {
-            // A panic in the engine has been reported by its thread.
-            let _ = thread.join();
-        }
+        self.thread.take().is_none_or(|thread| thread.join().is_ok())
     }
 }
 
@@ -258,7 +275,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(mut self) {
+    fn run(&mut self) {
         // How long after a change its age may begin to count: a fraction of the interval.
         let tick = (self.policy.interval / 8).clamp(Duration::from_millis(5), Duration::from_millis(500));
         sys::wake_on_time();
@@ -266,6 +283,9 @@ impl Worker {
         loop {
             let seen = self.world.requests.load(Ordering::Acquire);
             let stopping = self.stop.load(Ordering::SeqCst);
+            if let Some((domain, error)) = self.failed_elsewhere() {
+                return self.observer.flush_failed(domain, error);
+            }
             if stopping && !was_stopping {
                 // The last stores to files that are mapped, of which nobody has told.
                 self.world.join_mapped();
@@ -291,6 +311,12 @@ impl Worker {
                 sys::futex_wait(&self.world.requests, seen, Some(again));
             }
         }
+    }
+
+    /// A flush that somebody else has made, and that failed.
+    fn failed_elsewhere(&self) -> Option<(usize, io::Error)> {
+        let mut handles = self.handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        handles.failed.iter_mut().enumerate().find_map(|(domain, failed)| Some((domain, failed.take()?)))
     }
 
     fn due(&mut self, domain: usize, stopping: bool) -> Due {
@@ -383,10 +409,10 @@ impl Worker {
 
     /// Returns whether the flush of one file was enough.
     fn flush(&self, domain: usize, transaction: Transaction) -> io::Result<bool> {
-        let (root, whole_journal, probe, changed) = {
+        let (root, whole_journal, changed) = {
             let mut handles = self.handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             let changed = handles.take_log(self.world, domain);
-            (handles.roots[domain].clone(), handles.whole_journal & (1 << domain) != 0, handles.probes[domain], changed)
+            (handles.roots[domain].clone(), handles.whole_journal & (1 << domain) != 0, changed)
         };
         let Some(root) = root else {
             // A clock may be too high: somebody waits for a transaction in which nothing was changed.
@@ -398,25 +424,26 @@ impl Worker {
         match &changed {
             // Every change is in the journal's running transaction already: committing it is enough, and looks at no
             // inode.
-            _ if whole_journal && !is_mapped => rustix::fs::fsync(&root)?,
+            _ if whole_journal && !is_mapped => root.commit_journal()?,
             // Not fdatasync: whoever looks at the file's times depends on them.
             Changed::Log(log) if !is_mapped => {
                 rustix::fs::fsync(log)?;
+                root.check()?;
                 is_of_log = true;
             }
-            Changed::Log(log) => commit_all(root.as_fd(), [log])?,
-            Changed::More(files) => commit_all(root.as_fd(), files.iter().flatten())?,
+            Changed::Log(log) => commit_all(&root, [log])?,
+            Changed::More(files) => commit_all(&root, files.iter().flatten())?,
         }
-        // Success says that nothing is left to commit, not that all that is gone from there was committed.
-        probe.map_or(Ok(()), |probe| probe.check(root.as_fd()))?;
-        Ok(is_of_log)
+        // fsync does not say what another flush was told meanwhile.
+        let mut handles = self.handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        handles.failed[domain].take().map_or(Ok(is_of_log), Err)
     }
 }
 
 /// Commits everything on a file system. `syncfs` lets the journal commit sizes before the data that they count is
 /// written; in `files`, which their program flushes itself, a crash in between would show zeroes that its own flush
 /// would not have left there.
-fn commit_all<'a>(root: BorrowedFd, files: impl IntoIterator<Item = &'a Arc<OwnedFd>>) -> io::Result<()> {
+fn commit_all<'a>(root: &Root, files: impl IntoIterator<Item = &'a Arc<OwnedFd>>) -> io::Result<()> {
     files.into_iter().try_for_each(|file| sys::write_back(file.as_fd()))?;
-    Ok(rustix::fs::syncfs(root)?)
+    root.commit_all()
 }

@@ -1,9 +1,9 @@
-//! Whether an ext4 file system's journal still takes anything.
+//! Whether a file system still takes any change: whether ext4's journal does, above all.
 //!
 //! A journal that grows too large commits by itself, in the background. If that fails, it is aborted, and what it held
 //! is lost; but until ext4 looks at it again, an fsync that finds nothing left to commit answers 0. Beginning any
 //! change makes ext4 look. So after each flush we begin one that does nothing: replacing an extended attribute that
-//! does not exist.
+//! does not exist. Other file systems answer as well, unless they have no such attributes.
 
 use std::ffi::CStr;
 use std::io;
@@ -20,15 +20,13 @@ const NAMES: [&CStr; 2] = [c"trusted.speculator-probe", c"user.speculator-probe"
 pub struct Probe(&'static CStr);
 
 impl Probe {
-    /// `None` where it cannot be asked: another file system, a read-only mount, a directory of somebody else.
-    pub fn of(root: BorrowedFd<'_>, fs_type: &str) -> Option<Probe> {
-        if !matches!(fs_type, "ext3" | "ext4") {
-            return None;
-        }
+    /// `None` where it cannot be asked: a file system without such attributes, a read-only mount, a directory of
+    /// somebody else.
+    pub fn of(root: BorrowedFd<'_>) -> Option<Probe> {
         NAMES.into_iter().map(Probe).find(|probe| probe.ask(root) == Err(Errno::NODATA))
     }
 
-    /// An error if the journal was aborted.
+    /// An error if the file system has given up.
     pub fn check(self, root: BorrowedFd<'_>) -> io::Result<()> {
         match self.ask(root) {
             Err(error @ (Errno::ROFS | Errno::IO | Errno::SHUTDOWN)) => Err(error.into()),

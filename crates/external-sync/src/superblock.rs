@@ -15,6 +15,7 @@ const STATE_HAS_ERRORS: u16 = 2;
 const COMPAT_HAS_JOURNAL: u32 = 4;
 const INCOMPAT_NEEDS_RECOVERY: u32 = 4;
 const INCOMPAT_64BIT: u32 = 0x80;
+const INCOMPAT_ENCRYPT: u32 = 0x10000;
 
 /// What a superblock says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct Superblock {
     pub len: u64,
     /// It has a journal, without which `data=journal` means nothing.
     pub has_journal: bool,
+    /// It may have encrypted files, whose data is never in the journal.
+    pub may_encrypt: bool,
     /// It was not unmounted; the next mount replays the journal.
     pub needs_recovery: bool,
     /// The kernel found it damaged at some time.
@@ -55,6 +58,7 @@ impl Superblock {
         Some(Superblock {
             len: blocks.checked_mul(1024 << log_block_size)?,
             has_journal: u32_at(0x5c) & COMPAT_HAS_JOURNAL != 0,
+            may_encrypt: incompat & INCOMPAT_ENCRYPT != 0,
             needs_recovery: incompat & INCOMPAT_NEEDS_RECOVERY != 0,
             has_errors: u16_at(0x3a) & STATE_HAS_ERRORS != 0,
             is_volume: block[0x78..0x88].split(|&byte| byte == 0).next() == Some(LABEL.as_bytes()),

@@ -6,9 +6,13 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use rustix::io::Errno;
+
 const LOOP_GET_STATUS64: libc::c_ulong = 0x4c05;
 const LOOP_CONFIGURE: libc::c_ulong = 0x4c0a;
 const LOOP_CTL_GET_FREE: libc::c_ulong = 0x4c82;
+/// `_IOWR('f', 22, u8[9])`: a length, and room for a policy (fscrypt).
+const FS_IOC_GET_ENCRYPTION_POLICY_EX: libc::c_ulong = 0xc009_6616;
 const LO_FLAGS_AUTOCLEAR: u32 = 4;
 
 /// `struct loop_info64` of linux/loop.h.
@@ -92,6 +96,19 @@ pub fn loop_backing(device: &File) -> io::Result<(u64, u64)> {
     // SAFETY: LOOP_GET_STATUS64 writes one `loop_info64`, which lives until the call returns.
     check(unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64, &mut info) })?;
     Ok((info.device, info.inode))
+}
+
+/// Whether a directory is encrypted; `OPNOTSUPP` where none can be.
+pub fn encryption_policy(directory: BorrowedFd<'_>) -> Result<(), Errno> {
+    const POLICY_LEN: u64 = 24;
+    let mut argument = [POLICY_LEN, 0, 0, 0];
+    // SAFETY: FS_IOC_GET_ENCRYPTION_POLICY_EX reads a length and writes at most so many bytes behind it; the array
+    // lives until the call returns.
+    let done = unsafe { libc::ioctl(directory.as_raw_fd(), FS_IOC_GET_ENCRYPTION_POLICY_EX, &mut argument) };
+    match done {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
+    }
 }
 
 /// Gives the calling thread its own mount namespace.

@@ -278,6 +278,56 @@ pub fn descriptor_count(pid: ProcessId) -> Result<Option<i32>> {
     Ok(i32::try_from(found.len()).ok().filter(|&count| count > 0))
 }
 
+/// A thread that has the descriptors of its process: the first one, as long as it has not ended before the others.
+/// `None`: no descriptor is open there.
+///
+/// # Errors
+/// See [`Error`].
+pub fn owner_of_descriptors(pid: ProcessId) -> Result<Option<ThreadId>> {
+    let has_any = |tid: ThreadId| {
+        let mut has_any = false;
+        links::visit_numbers(tid.into(), "fd", |_, _, _| {
+            has_any = true;
+            Ok(ControlFlow::Break(()))
+        })?;
+        Ok(has_any)
+    };
+    if has_any(pid.leader())? {
+        return Ok(Some(pid.leader()));
+    }
+    for tid in threads(pid)? {
+        if unless_gone(has_any(tid))? {
+            return Ok(Some(tid));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether descriptors are on their way in a message that a Unix socket of this task has not received yet.
+///
+/// # Errors
+/// See [`Error`].
+pub fn has_descriptors_coming(task: impl Into<TaskId>) -> Result<bool> {
+    let task = task.into();
+    let mut found = false;
+    links::visit_numbers(task, FDINFO, |directory, _, name| {
+        found = has_passed(directory, name);
+        Ok(if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
+    Ok(found)
+}
+
+/// What `fdinfo` says of a socket that has got descriptors, and nobody has taken them.
+fn has_passed(fdinfo: &OwnedFd, name: &CStr) -> bool {
+    let Ok(file) = rustix::fs::openat(fdinfo, name, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) else {
+        return false;
+    };
+    let mut text = String::new();
+    // What is closed meanwhile has none.
+    let _ = std::io::Read::read_to_string(&mut std::fs::File::from(file), &mut text);
+    value(&text, "scm_fds").is_some_and(|count| count != "0")
+}
+
 /// Where `/proc/PID` has a file for each descriptor.
 const FDINFO: &str = "fdinfo";
 

@@ -3,7 +3,7 @@
 use agent_abi::{DeviceKind, World, DEVICES_MAX};
 use external_sync::domain::{Domain, DomainId, DomainTable, Place};
 use external_sync::engine::Handles;
-use external_sync::journal::Probe;
+use external_sync::flush::Root;
 use rustix::fs::{MemfdFlags, Stat};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -62,8 +62,7 @@ fn open(
     let index = usize::from(domain.id.0);
     if handles.roots[index].is_none() {
         let root = way().ok_or_else(|| io::Error::from_raw_os_error(libc::ENXIO))?;
-        handles.probes[index] = Probe::of(root.as_fd(), &domain.file_system.fs_type);
-        handles.roots[index] = Some(Arc::new(root));
+        handles.roots[index] = Some(Arc::new(Root::new(root, &domain.file_system.way)?));
     }
     world.transactions.hold(index);
     Ok(())

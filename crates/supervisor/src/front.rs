@@ -677,7 +677,10 @@ impl Running {
             (supervisor.outputs.clone(), supervisor.handles.clone(), supervisor.failed.clone());
         let looped = supervisor.run();
         supervisor.completions.tell_the_last();
-        engine.finish();
+        if !engine.finish() && !failed.swap(true, Ordering::SeqCst) {
+            let (file_system, error) = ("what was changed".to_owned(), "the thread that commits has ended".to_owned());
+            front.tell(&Message::FlushFailed { file_system, error });
+        }
         outputs.stop();
         let _ = output_thread.join();
         let mut stats = std::mem::take(&mut supervisor.stats);

@@ -2,7 +2,7 @@
 //! more and everything is committed, so that nobody at the other end sees it close before that.
 
 use crate::sys;
-use agent_abi::World;
+use agent_abi::{option, World};
 use external_sync::engine::await_commit;
 use procfs::{MagicLink, ProcessId};
 use rustix::fs::FileType;
@@ -53,40 +53,75 @@ impl Kept {
             while !self.0.is_empty() && !failed.load(Ordering::SeqCst) {
                 std::thread::sleep(SCAN_INTERVAL);
                 let closes = world.closes.load(Ordering::Relaxed);
-                if closes != seen {
+                if closes != seen && self.let_go(world, &failed) {
                     seen = closes;
-                    self.let_go(world, &failed);
                 }
             }
         })
         .map(drop)
     }
 
-    fn let_go(&mut self, world: &World, failed: &AtomicBool) {
+    /// False if nobody can tell yet, also without a further close.
+    fn let_go(&mut self, world: &World, failed: &AtomicBool) -> bool {
         let mut missing: Vec<PathBuf> = self.0.iter().map(|stream| stream.name.clone()).collect();
-        for slot in world.process_map.taken() {
-            let pid = world.processes[slot].pid.load(Ordering::Acquire);
+        // Twice: what a process passes on to a child that was looked at before, the first look does not find.
+        for _ in 0..2 {
+            if !remove_held_in(world, &mut missing) {
+                return false;
+            }
             if missing.is_empty() {
-                return;
-            }
-            if pid != 0 {
-                remove_held(ProcessId::from_raw(pid as i32), &mut missing);
+                return true;
             }
         }
-        if missing.is_empty() || !await_commit(world, &world.transactions.dirty(), || failed.load(Ordering::SeqCst)) {
-            return;
+        if await_commit(world, &world.transactions.dirty(), || failed.load(Ordering::SeqCst)) {
+            self.0.retain(|stream| !missing.contains(&stream.name));
         }
-        self.0.retain(|stream| !missing.contains(&stream.name));
+        true
     }
 }
 
-fn remove_held(pid: ProcessId, missing: &mut Vec<PathBuf>) {
-    let visited = procfs::visit_descriptors(pid, |_, name| {
-        missing.retain(|wanted| wanted.as_os_str().as_encoded_bytes() != name);
-        match missing.is_empty() {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
+/// Take out what a process of the world has open. False if somebody may have it whom nobody can ask now.
+fn remove_held_in(world: &World, missing: &mut Vec<PathBuf>) -> bool {
+    let mut pids = Vec::new();
+    for slot in world.process_map.taken() {
+        match world.processes[slot].pid.load(Ordering::Acquire) {
+            // It is being born.
+            0 => return false,
+            pid => pids.push(ProcessId::from_raw(pid as i32)),
         }
+    }
+    // Before the descriptors: who receives one meanwhile has it then.
+    let are_passed = world.options.load(Ordering::SeqCst) & option::DESCRIPTORS_PASSED != 0;
+    if are_passed && pids.iter().any(|&pid| is_passed_to(pid)) {
+        return false;
+    }
+    for pid in pids {
+        remove_held(pid, missing);
+        if missing.is_empty() {
+            break;
+        }
+    }
+    true
+}
+
+/// Whether a descriptor is under way to a process: no process has it then.
+fn is_passed_to(pid: ProcessId) -> bool {
+    let owner = procfs::owner_of_descriptors(pid);
+    let coming = owner.and_then(|owner| owner.map_or(Ok(false), procfs::has_descriptors_coming));
+    coming.unwrap_or_else(|error| !error.is_gone())
+}
+
+fn remove_held(pid: ProcessId, missing: &mut Vec<PathBuf>) {
+    // A first thread that has ended before the others shows no descriptors any more.
+    let visited = procfs::owner_of_descriptors(pid).and_then(|owner| {
+        let Some(owner) = owner else { return Ok(()) };
+        procfs::visit_descriptors(owner, |_, name| {
+            missing.retain(|wanted| wanted.as_os_str().as_encoded_bytes() != name);
+            match missing.is_empty() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        })
     });
     if visited.is_err_and(|error| !error.is_gone()) {
         // Not ours to look at: then it may hold them still.

@@ -492,4 +492,36 @@ mod tests {
         outputs.on_committed(&at(2));
         assert_eq!(client.read(&mut [0; 6]).unwrap(), 6);
     }
+
+    /// Fails at a commit, and, if it is to, also when it hears of that.
+    struct Failing {
+        told: std::sync::mpsc::Sender<String>,
+        fails_again: bool,
+    }
+
+    impl engine::Observer for Failing {
+        fn durable(&mut self, _: &Clock, _: &engine::Commit) {
+            panic!("of the test");
+        }
+
+        fn flush_failed(&mut self, _: usize, error: io::Error) {
+            assert!(!self.fails_again, "of the test");
+            self.told.send(error.to_string()).unwrap();
+        }
+    }
+
+    #[test]
+    fn an_error_of_the_thread_that_commits_is_not_passed_over() {
+        for fails_again in [false, true] {
+            let world = world();
+            let (told, hears) = std::sync::mpsc::channel();
+            let policy = engine::Policy { interval: Duration::from_secs(5), dirty_bytes_max: u64::MAX, eager: false };
+            let observer = Box::new(Failing { told, fails_again });
+            let engine = engine::Engine::start(world, policy, Arc::default(), observer).unwrap();
+            assert!(world.transactions.request(&at(1)));
+            engine::ring(world);
+            assert_eq!(engine.finish(), !fails_again);
+            assert_eq!(hears.try_recv().is_ok(), !fails_again);
+        }
+    }
 }

@@ -218,8 +218,12 @@ impl Supervisor {
         let mut handles = self.handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         for (domain, _) in is_mapped.iter().enumerate().filter(|(_, &is_mapped)| !is_mapped) {
             // What was stored there last may not be on the disk yet, and nobody else will look for it.
-            if let Some(root) = &handles.roots[domain] {
-                rustix::fs::syncfs(root).map_err(|error| error.raw_os_error())?;
+            if !handles.flush(domain) {
+                world.mapped_domains.fetch_or(1 << domain, Ordering::SeqCst);
+                // The engine ends the world.
+                drop(handles);
+                external_sync::engine::ring(world);
+                return Err(libc::EIO);
             }
         }
         (0..world.transactions.domains()).for_each(|domain| handles.let_go(world, domain));

@@ -1,9 +1,10 @@
 //! Type and options of a file system → its class and why.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use super::look::{Image, Look};
 use super::Class;
-use crate::loop_device;
+use crate::flush::{Last, Way};
 use procfs::mountinfo::Mount;
 
 const MEMORY: &[&str] = &["tmpfs", "ramfs", "devtmpfs", "hugetlbfs", "rootfs"];
@@ -38,31 +39,39 @@ const PSEUDO: &[&str] = &[
 
 const NEVER_CHANGE: &[&str] = &["squashfs", "erofs", "iso9660", "cramfs", "romfs"];
 
-/// Their syncfs(2) ends with a flush of the disk's cache. ext2, vfat, exfat, jfs, ntfs3 and hfsplus write their blocks
-/// but do not flush there; they count as outside.
-const FLUSHING: &[&str] = &["ext3", "ext4", "xfs", "btrfs", "f2fs", "nilfs2", "zfs", "bcachefs"];
+/// They can be flushed as a whole ([`way`]). ext2, vfat, exfat, jfs, ntfs3 and hfsplus write their blocks but do not
+/// flush the disk's cache; f2fs does not where data was written in place, and what zfs does is a property that nothing
+/// here shows. They count as outside.
+const FLUSHING: &[&str] = &["ext3", "ext4", "xfs", "btrfs", "nilfs2", "bcachefs"];
 
 /// What turns the flush of any of them off.
-const NO_FLUSH: &[&str] = &["nobarrier", "barrier=0", "fsync_mode=nobarrier", "volatile"];
+const NO_FLUSH: &[&str] = &["nobarrier", "barrier=0", "journal_flush_disabled", "volatile"];
+
+/// Images that lie on each other's file systems are followed so far.
+const IMAGES_MAX: usize = 8;
 
 /// The class of a mounted file system and why it is in it. `all` are the mounts among which those under an overlay are
 /// sought.
-pub fn classify(mount: &Mount, all: &[Mount]) -> (Class, String) {
-    let fs_type = mount.fs_type.as_str();
-    let is_any_of = |list: &[&str]| list.contains(&fs_type);
-    let because = |class, reason: &str| (class, reason.to_owned());
-    match fs_type {
-        _ if is_any_of(PSEUDO) => because(Class::Pseudo, "an interface to the kernel; stores nothing"),
-        _ if is_any_of(MEMORY) => because(Class::Memory, "in memory; a crash takes all of it"),
-        _ if is_any_of(NEVER_CHANGE) => because(Class::ReadOnly, "this type of file system never changes"),
-        "overlay" => overlay(mount, all),
-        _ if !is_any_of(FLUSHING) => because(Class::Outside, unknown(fs_type)),
-        _ if mount.has_fs_option("ro") => because(Class::ReadOnly, "mounted read-only; never changes"),
-        _ => match NO_FLUSH.iter().find(|option| mount.has_fs_option(option)) {
-            Some(option) => (Class::Outside, format!("mounted with {option}: it does not flush the disk's cache")),
-            None => on_disk(mount, all),
-        },
+pub fn classify(mount: &Mount, all: &[Mount], look: &impl Look) -> (Class, String) {
+    Classifier { all, look, images: 0 }.classify(mount)
+}
+
+/// How it is flushed, if its class can commit.
+pub fn way(mount: &Mount, all: &[Mount], look: &impl Look) -> Way {
+    match mount.fs_type.as_str() {
+        "xfs" => Way { last: Last::File, upper: None },
+        "ext3" | "ext4" if !look.has_journal(mount.dev) => Way { last: Last::Directory, upper: None },
+        "overlay" => {
+            let upper = mount.fs_option("upperdir").map(Path::new);
+            let below = upper.and_then(|upper| mount_of(upper, all)).filter(|below| below.fs_type != "overlay");
+            Way { upper: upper.map(Path::to_owned), ..below.map_or_else(Way::default, |below| way(below, all, look)) }
+        }
+        _ => Way::default(),
     }
+}
+
+fn because(class: Class, reason: &str) -> (Class, String) {
+    (class, reason.to_owned())
 }
 
 fn unknown(fs_type: &str) -> &'static str {
@@ -73,111 +82,138 @@ fn unknown(fs_type: &str) -> &'static str {
         "ext2" | "vfat" | "exfat" | "msdos" | "jfs" | "ntfs3" | "hfsplus" => {
             "its syncfs does not flush the disk's cache"
         }
+        "f2fs" => "its syncfs flushes nothing where data was only overwritten in place",
+        "zfs" => "its sync property may turn the flush off, and is not shown",
         _ => "nothing is known of its flush",
     }
 }
 
-fn on_disk(mount: &Mount, all: &[Mount]) -> (Class, String) {
-    // ext4 always shows data=journal, whether it comes from the mount or from the superblock's defaults.
-    let journals_data = matches!(mount.fs_type.as_str(), "ext3" | "ext4") && mount.has_fs_option("data=journal");
-    let (class, reason) = match journals_data {
-        // Then a commit block may reach the disk before what it commits.
-        true if mount.has_fs_option("journal_async_commit") => {
-            (Class::Durable, "data=journal, but journal_async_commit gives up order")
-        }
-        true => (Class::Ordered, "data=journal with barriers: data and metadata commit in one order"),
-        false => (Class::Durable, "flushes on demand; data and metadata reach the disk in any order"),
-    };
-    match image_in_memory(mount, all) {
-        Some(image) => (class, format!("{reason}; but its image {} is in memory", image.display())),
-        None => (class, reason.to_owned()),
-    }
+struct Classifier<'a, L> {
+    all: &'a [Mount],
+    look: &'a L,
+    /// So many images lie above.
+    images: usize,
 }
 
-/// The image of a loop device, if it is on a file system in memory: good for a test, not for keeping anything.
-fn image_in_memory(mount: &Mount, all: &[Mount]) -> Option<PathBuf> {
-    let image = loop_device::backing_file(&mount.source)?;
-    let below = mount_of(&image, all)?;
-    MEMORY.contains(&below.fs_type.as_str()).then_some(image)
-}
-
-/// syncfs(2) on an overlay flushes the file system of its upper layer (kernel documentation, overlayfs.rst); a
-/// `volatile` one flushes nothing.
-fn overlay(mount: &Mount, all: &[Mount]) -> (Class, String) {
-    let because = |class, reason: &str| (class, reason.to_owned());
-    let Some(upper) = mount.fs_option("upperdir") else {
-        return because(Class::ReadOnly, "an overlay without an upper layer never changes");
-    };
-    if mount.has_fs_option("ro") {
-        return because(Class::ReadOnly, "mounted read-only; never changes");
-    }
-    if mount.has_fs_option("volatile") || mount.has_fs_option("fsync=volatile") {
-        return because(Class::Outside, "a volatile overlay flushes nothing");
-    }
-    // In a container the upper layer's path belongs to the host's name space: then it is not here, or is this overlay
-    // itself.
-    let below = if Path::new(upper).is_dir() { mount_of(Path::new(upper), all) } else { None };
-    match below {
-        Some(below) if below.fs_type != "overlay" => match classify(below, all).0 {
-            Class::Ordered | Class::Durable => {
-                (Class::Durable, format!("its upper layer is on {}, which flushes on demand", below.fs_type))
+impl<L: Look> Classifier<'_, L> {
+    fn classify(&self, mount: &Mount) -> (Class, String) {
+        let fs_type = mount.fs_type.as_str();
+        let is_any_of = |list: &[&str]| list.contains(&fs_type);
+        match fs_type {
+            _ if is_any_of(PSEUDO) => because(Class::Pseudo, "an interface to the kernel; stores nothing"),
+            _ if is_any_of(MEMORY) => because(Class::Memory, "in memory; a crash takes all of it"),
+            _ if is_any_of(NEVER_CHANGE) => because(Class::ReadOnly, "this type of file system never changes"),
+            "overlay" => self.overlay(mount),
+            _ if !is_any_of(FLUSHING) => because(Class::Outside, unknown(fs_type)),
+            _ if mount.has_fs_option("ro") => because(Class::ReadOnly, "mounted read-only; never changes"),
+            "xfs" if mount.fs_option("rtdev").is_some() => {
+                because(Class::Outside, "nothing but an fsync of each of its files flushes its realtime device")
             }
-            Class::Memory => because(Class::Memory, "its upper layer is in memory; a crash takes all of it"),
-            _ => (Class::Outside, format!("its upper layer is on {}", below.fs_type)),
-        },
-        _ => because(Class::Outside, "its upper layer cannot be seen from here"),
+            _ => match NO_FLUSH.iter().find(|option| mount.has_fs_option(option)) {
+                Some(option) => (Class::Outside, format!("mounted with {option}: it does not flush the disk's cache")),
+                None => self.on_disk(mount),
+            },
+        }
     }
+
+    fn on_disk(&self, mount: &Mount) -> (Class, String) {
+        // ext4 always shows data=journal, whether it comes from the mount or from the superblock's defaults.
+        let journals_data = matches!(mount.fs_type.as_str(), "ext3" | "ext4") && mount.has_fs_option("data=journal");
+        let (class, reason) = match journals_data {
+            // Then a commit block may reach the disk before what it commits.
+            true if mount.has_fs_option("journal_async_commit") => {
+                (Class::Durable, "data=journal, but journal_async_commit gives up order")
+            }
+            true if self.look.may_encrypt(mount.dev, self.all) => (
+                Class::Durable,
+                "data=journal, but the data of encrypted files, which it may have, is not in the journal",
+            ),
+            true => (Class::Ordered, "data=journal with barriers: data and metadata commit in one order"),
+            false => (Class::Durable, "flushes on demand; data and metadata reach the disk in any order"),
+        };
+        match self.look.image(mount) {
+            Some(image) => self.on_image(mount, &image, class, reason),
+            None => (class, reason.to_owned()),
+        }
+    }
+
+    /// A loop device flushes the file that is its image: that reaches a disk only if the image's file system flushes.
+    /// One in memory is good for a test, not for keeping anything.
+    fn on_image(&self, mount: &Mount, image: &Image, class: Class, reason: &str) -> (Class, String) {
+        // It may be mounted over the directory that it lies in.
+        let others = || self.all.iter().filter(|other| other.dev != mount.dev);
+        let by_number = image.dev.and_then(|dev| others().find(|other| other.dev == dev));
+        let by_path = nearest(&image.path, others());
+        // Files of an overlay may have the number of its upper layer, and the overlay decides what is flushed there.
+        let by_path_first = by_path.filter(|below| below.fs_type == "overlay");
+        let below = by_path_first.or(by_number).or(by_path);
+        let path = image.path.display();
+        let classifier = Self { images: self.images + 1, ..*self };
+        let below = match below {
+            Some(below) if self.images < IMAGES_MAX => below,
+            _ => return (Class::Outside, format!("on what file system its image {path} lies cannot be seen")),
+        };
+        match classifier.classify(below).0 {
+            Class::Ordered | Class::Durable => (class, reason.to_owned()),
+            Class::Memory => (class, format!("{reason}; but its image {path} is in memory")),
+            // In a container: fsync of the image goes down to whatever that is.
+            Class::Outside if self.hides_its_upper_layer(below) => {
+                (class, format!("{reason}; but what is below its image {path} cannot be seen"))
+            }
+            found => {
+                let (name, mounted) = (found.name(), below.mount_point.display());
+                (Class::Outside, format!("its image {path} is on {mounted} ({}), which is {name}", below.fs_type))
+            }
+        }
+    }
+
+    fn hides_its_upper_layer(&self, mount: &Mount) -> bool {
+        let upper = mount.fs_option("upperdir").filter(|_| mount.fs_type == "overlay" && !is_volatile(mount));
+        upper.is_some_and(|upper| !self.look.can_open_directory(Path::new(upper)))
+    }
+
+    /// syncfs(2) on an overlay flushes the file system of its upper layer (kernel documentation, overlayfs.rst), but
+    /// passes over errors in writing data there: the commit engine flushes the upper layer itself. A `volatile` one
+    /// flushes nothing.
+    fn overlay(&self, mount: &Mount) -> (Class, String) {
+        let Some(upper) = mount.fs_option("upperdir") else {
+            return because(Class::ReadOnly, "an overlay without an upper layer never changes");
+        };
+        if mount.has_fs_option("ro") {
+            return because(Class::ReadOnly, "mounted read-only; never changes");
+        }
+        if is_volatile(mount) {
+            return because(Class::Outside, "a volatile overlay flushes nothing");
+        }
+        // In a container the upper layer's path belongs to the host's name space: then it is not here, or is this
+        // overlay itself.
+        let upper = Path::new(upper);
+        let below = if self.look.can_open_directory(upper) { mount_of(upper, self.all) } else { None };
+        match below {
+            Some(below) if below.fs_type != "overlay" => match self.classify(below).0 {
+                Class::Ordered | Class::Durable => {
+                    (Class::Durable, format!("its upper layer is on {}, which flushes on demand", below.fs_type))
+                }
+                Class::Memory => because(Class::Memory, "its upper layer is in memory; a crash takes all of it"),
+                _ => (Class::Outside, format!("its upper layer is on {}", below.fs_type)),
+            },
+            _ => because(Class::Outside, "its upper layer cannot be opened from here"),
+        }
+    }
+}
+
+fn is_volatile(overlay: &Mount) -> bool {
+    overlay.has_fs_option("volatile") || overlay.has_fs_option("fsync=volatile")
 }
 
 /// The mount that holds an absolute path: the longest mount point that is a prefix of it, the last one of these.
 pub fn mount_of<'a>(path: &Path, all: &'a [Mount]) -> Option<&'a Mount> {
-    all.iter()
-        .filter(|mount| path.starts_with(&mount.mount_point))
-        .max_by_key(|mount| mount.mount_point.as_os_str().len())
+    nearest(path, all.iter())
+}
+
+fn nearest<'a>(path: &Path, mounts: impl Iterator<Item = &'a Mount>) -> Option<&'a Mount> {
+    mounts.filter(|mount| path.starts_with(&mount.mount_point)).max_by_key(|mount| mount.mount_point.as_os_str().len())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use procfs::mountinfo;
-
-    #[track_caller]
-    fn check(fs_type_source_options: &str, expect: Class) {
-        let line =
-            format!("9 1 7:0 / /mnt/x rw,relatime - {fs_type_source_options}\n1 0 8:1 / / rw - ext4 /dev/sda1 rw\n");
-        let mounts = mountinfo::parse(line.as_bytes());
-        assert_eq!(classify(&mounts[0], &mounts).0, expect, "{fs_type_source_options}");
-    }
-
-    #[test]
-    fn ext4_by_options() {
-        check("ext4 /dev/loop0 rw,data=journal", Class::Ordered);
-        check("ext4 /dev/loop0 rw,errors=remount-ro,data=journal", Class::Ordered);
-        check("ext4 /dev/loop0 rw,nobarrier,data=journal", Class::Outside);
-        check("ext4 /dev/loop0 rw,journal_async_commit,data=journal", Class::Durable);
-        check("ext4 /dev/sda1 rw,discard", Class::Durable);
-        check("ext4 /dev/sda1 ro", Class::ReadOnly);
-    }
-
-    #[test]
-    fn others_by_type() {
-        check("xfs /dev/sdb rw", Class::Durable);
-        check("btrfs /dev/sdb rw,nobarrier", Class::Outside);
-        check("vfat /dev/sdb rw", Class::Outside);
-        check("tmpfs tmpfs rw", Class::Memory);
-        check("proc proc rw", Class::Pseudo);
-        check("squashfs /dev/loop1 ro", Class::ReadOnly);
-        check("nfs4 host:/x rw", Class::Outside);
-        check("fuse.sshfs host:/x rw", Class::Outside);
-        check("fuseblk /dev/sdc1 rw", Class::Outside);
-        check("madeupfs none rw", Class::Outside);
-    }
-
-    #[test]
-    fn overlays_by_what_is_under_them() {
-        check("overlay overlay rw,lowerdir=/usr,upperdir=/usr,workdir=/usr", Class::Durable);
-        check("overlay overlay rw,lowerdir=/usr,upperdir=/usr,workdir=/usr,volatile", Class::Outside);
-        check("overlay overlay rw,lowerdir=/usr,upperdir=/no/such/dir,workdir=/usr", Class::Outside);
-        check("overlay overlay rw,lowerdir=/usr:/lib", Class::ReadOnly);
-    }
-}
+mod tests;

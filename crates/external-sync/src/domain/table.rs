@@ -7,9 +7,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags, StatxFlags};
 
 use super::{classify_all, Class, FileSystem};
+use crate::flush::{Root, Way};
 use procfs::mountinfo;
 
 /// The most domains that a world can have; what is beyond them counts as outside.
@@ -161,8 +162,11 @@ impl DomainTable {
         if self.domains.len() == DOMAINS_MAX {
             return None;
         }
-        // What cannot be opened could not be flushed.
-        open(file_system.dev, all)?;
+        // What cannot be opened could not be flushed; nor could what has no file or upper layer that is flushed for it.
+        let root = open(file_system.dev, all)?;
+        if file_system.way != Way::default() {
+            Root::new(root, &file_system.way).ok()?;
+        }
         let id = DomainId(u8::try_from(self.domains.len()).ok()?);
         self.domains.push(Domain { id, file_system: file_system.clone() });
         Some(id)
@@ -187,9 +191,18 @@ fn in_order<'a>(found: &'a [FileSystem], volumes: &[u64], cwd: Option<u64>, root
     unique
 }
 
-/// Opens something on the file system: one of its mount points that is not hidden under another mount.
+/// Opens something on the file system: one of its mount points that is not hidden under another mount. A mount that is
+/// read-only while others are not would hide that the file system has become so.
 fn open(dev: u64, all: &[FileSystem]) -> Option<OwnedFd> {
-    all.iter().filter(|file_system| file_system.dev == dev).find_map(|file_system| open_mount(file_system).ok())
+    let mut opened =
+        all.iter().filter(|file_system| file_system.dev == dev).filter_map(|file_system| open_mount(file_system).ok());
+    let first = opened.next()?;
+    let is_read_only =
+        |file: &OwnedFd| rustix::fs::fstatvfs(file).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY));
+    match is_read_only(&first) {
+        true => Some(opened.find(|other| !is_read_only(other)).unwrap_or(first)),
+        false => Some(first),
+    }
 }
 
 fn open_mount(file_system: &FileSystem) -> io::Result<OwnedFd> {
@@ -229,6 +242,7 @@ mod tests {
             source: "/dev/x".into(),
             class,
             reason: String::new(),
+            way: Way::default(),
         }
     }
 

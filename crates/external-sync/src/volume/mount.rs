@@ -155,6 +155,9 @@ fn check_contents(image: &Path, kind: Kind, file: &File) -> Result<(), VolumeErr
     let len = file.metadata().map_err(opening(image))?.len();
     match found {
         _ if !found.has_journal => not_a_volume("its file system has no journal"),
+        _ if found.may_encrypt => {
+            not_a_volume("it has ext4's feature encrypt, and the data of encrypted files is not in the journal")
+        }
         _ if found.has_errors => corrupt("the kernel found errors in it earlier"),
         _ if kind == Kind::Image && found.len > len => corrupt("the image is shorter than its file system"),
         _ => Ok(()),
@@ -239,6 +242,12 @@ impl MountedVolume {
     /// What `st_dev` says of every file on it.
     pub fn dev(&self) -> u64 {
         self.dev
+    }
+
+    /// Why it is no ordered file system although it is mounted as one; `None` if it is.
+    pub fn doubt(&self) -> Option<String> {
+        let found = crate::domain::file_systems().ok()?.into_iter().find(|found| found.dev == self.dev)?;
+        (found.class != crate::domain::Class::Ordered).then_some(found.reason)
     }
 
     /// Its root directory, open for reading: what syncfs(2) wants. The volume cannot be unmounted while a copy is open.

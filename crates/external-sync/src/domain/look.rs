@@ -1,0 +1,81 @@
+//! What the mount table does not say of a file system.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use procfs::mountinfo::Mount;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::{loop_device, sys};
+
+/// What a loop device shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Image {
+    /// As the kernel calls it.
+    pub path: PathBuf,
+    /// The device number of the file system that it lies on; ordinary users are not told.
+    pub dev: Option<u64>,
+}
+
+/// What is asked.
+pub trait Look {
+    /// Whether ext4 may have encrypted files on the file system with this device number, one of those mounted.
+    fn may_encrypt(&self, dev: u64, all: &[Mount]) -> bool;
+    /// Whether the ext4 file system with this device number has a journal.
+    fn has_journal(&self, dev: u64) -> bool;
+    /// What the mount's device shows, if that is a loop device.
+    fn image(&self, mount: &Mount) -> Option<Image>;
+    /// Whether it is a directory that we may open.
+    fn can_open_directory(&self, path: &Path) -> bool;
+}
+
+/// This machine. One file system may have many mounts: each is asked about once.
+#[derive(Default)]
+pub struct Machine {
+    encrypting: RefCell<HashMap<u64, bool>>,
+    journaling: RefCell<HashMap<u64, bool>>,
+}
+
+impl Look for Machine {
+    fn may_encrypt(&self, dev: u64, all: &[Mount]) -> bool {
+        let mut mounts = all.iter().filter(|mount| mount.dev == dev);
+        *self.encrypting.borrow_mut().entry(dev).or_insert_with(|| mounts.find_map(encrypts).unwrap_or(true))
+    }
+
+    fn has_journal(&self, dev: u64) -> bool {
+        *self.journaling.borrow_mut().entry(dev).or_insert_with(|| has_journal(dev))
+    }
+
+    fn image(&self, mount: &Mount) -> Option<Image> {
+        let path = loop_device::backing_file(&mount.source)?;
+        Some(Image { path, dev: loop_device::backing_dev(&mount.source) })
+    }
+
+    fn can_open_directory(&self, path: &Path) -> bool {
+        open_directory(path).is_some()
+    }
+}
+
+fn open_directory(path: &Path) -> Option<OwnedFd> {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
+/// ext4 says whether a directory is encrypted only where that may be: then no error but one says that it may not.
+fn encrypts(mount: &Mount) -> Option<bool> {
+    let directory = open_directory(&mount.mount_point)?;
+    let is_there = rustix::fs::fstat(&directory).is_ok_and(|found| found.st_dev == mount.dev);
+    is_there.then(|| sys::encryption_policy(directory.as_fd()) != Err(Errno::OPNOTSUPP))
+}
+
+/// The kernel names the task that commits the journal. Where that cannot be read, an additional flush does no harm.
+fn has_journal(dev: u64) -> bool {
+    let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
+    let device = fs::read_link(format!("/sys/dev/block/{major}:{minor}"));
+    let Some(name) = device.ok().and_then(|device| device.file_name().map(ToOwned::to_owned)) else { return false };
+    let task = fs::read(Path::new("/sys/fs/ext4").join(name).join("journal_task"));
+    task.is_ok_and(|task| task.first().is_some_and(u8::is_ascii_digit))
+}

@@ -1,0 +1,263 @@
+//! What makes all of a file system durable, as a commit wants it.
+//!
+//! syncfs(2) alone is not enough everywhere (docs/decisions/0301). XFS flushes the disk's cache only if its log has
+//! something to write, and data that was overwritten in place is not in the log. ext4 without a journal flushes first
+//! and writes the rest of its metadata then. An overlay never tells of an error in writing data to its upper layer. And
+//! a file system that has made itself read-only after an error commits nothing, and says that this went well.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, StatVfsMountFlags};
+use rustix::io::Errno;
+
+use crate::journal::Probe;
+
+/// What is flushed alone, behind syncfs(2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Last {
+    /// Nothing: syncfs(2) ends with a flush of the disk's cache.
+    #[default]
+    Nothing,
+    /// The directory that syncfs(2) was called with.
+    Directory,
+    /// A regular file.
+    File,
+}
+
+/// How a file system is flushed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Way {
+    /// Behind syncfs(2).
+    pub last: Last,
+    /// An overlay's upper directory: what is flushed is the file system that it is on.
+    pub upper: Option<PathBuf>,
+}
+
+/// A file system that can be flushed. It cannot be unmounted as long as this exists.
+#[derive(Debug)]
+pub struct Root {
+    mounted: OwnedFd,
+    upper: Option<OwnedFd>,
+    last: Last,
+    /// Of [`Last::File`].
+    file: Option<OwnedFd>,
+    probe: Option<Probe>,
+    was_read_only: bool,
+}
+
+impl Root {
+    /// By something on it that is open for reading.
+    ///
+    /// # Errors
+    /// There is nothing that could be flushed in this way.
+    pub fn new(mounted: OwnedFd, way: &Way) -> io::Result<Root> {
+        let upper = way.upper.as_deref().map(|upper| open_upper(upper, mounted.as_fd())).transpose()?;
+        let flushed = upper.as_ref().unwrap_or(&mounted).as_fd();
+        let last = match way.last {
+            Last::Nothing if !syncfs_tells_of_errors() => Last::Directory,
+            last => last,
+        };
+        let file = if last == Last::File { Some(file_beside(flushed)?) } else { None };
+        let (probe, was_read_only) = (Probe::of(flushed), is_read_only(flushed)?);
+        Ok(Root { probe, was_read_only, upper, last, file, mounted })
+    }
+
+    fn flushed(&self) -> BorrowedFd<'_> {
+        self.upper.as_ref().unwrap_or(&self.mounted).as_fd()
+    }
+
+    /// Commits everything.
+    ///
+    /// # Errors
+    /// Not everything that was changed before is durable.
+    pub fn commit_all(&self) -> io::Result<()> {
+        self.commit_through(self.flushed())
+    }
+
+    /// The same for somebody beside the commit engine. The kernel tells an error in writing data once for each open
+    /// file description, and [`Root::commit_all`] has to hear of each of them: this asks through another one.
+    ///
+    /// # Errors
+    /// Also if there can be no other one.
+    pub fn commit_all_apart(&self) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let apart = rustix::fs::open(procfs::own_path(&self.flushed()), flags, Mode::empty())?;
+        self.commit_through(apart.as_fd())
+    }
+
+    fn commit_through(&self, flushed: BorrowedFd<'_>) -> io::Result<()> {
+        rustix::fs::syncfs(flushed)?;
+        match (self.last, &self.file) {
+            (Last::Nothing, _) => {}
+            (_, Some(file)) => rustix::fs::fsync(file)?,
+            (_, None) => rustix::fs::fsync(flushed)?,
+        }
+        self.check()
+    }
+
+    /// Commits the journal's running transaction, where all is in it that was changed (ext4, data=journal).
+    ///
+    /// # Errors
+    /// As of [`Root::commit_all`].
+    pub fn commit_journal(&self) -> io::Result<()> {
+        rustix::fs::fsync(&self.mounted)?;
+        self.check()
+    }
+
+    /// After a flush that went well: success says that nothing is left to commit, not that all that is gone from there
+    /// was committed.
+    ///
+    /// # Errors
+    /// The file system has given up.
+    pub fn check(&self) -> io::Result<()> {
+        self.probe.map_or(Ok(()), |probe| probe.check(self.flushed()))?;
+        match !self.was_read_only && is_read_only(self.flushed())? {
+            true => Err(Errno::ROFS.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+fn is_read_only(file: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(rustix::fs::fstatvfs(file)?.f_flag.contains(StatVfsMountFlags::RDONLY))
+}
+
+/// Before Linux 5.17 syncfs(2) passes over what a file system says of its commit.
+fn syncfs_tells_of_errors() -> bool {
+    let release = rustix::system::uname();
+    crate::doctor::parse_release(&release.release().to_string_lossy()).is_some_and(|version| version >= (5, 17))
+}
+
+/// The directory that an overlay writes to. What its path leads to by now may be another one: an overlay says the sizes
+/// of the file system below as its own.
+fn open_upper(upper: &Path, overlay: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let upper = rustix::fs::open(upper, flags, Mode::empty())?;
+    let size = |file: BorrowedFd<'_>| rustix::fs::fstatvfs(file).map(|found| (found.f_blocks, found.f_bsize));
+    match size(upper.as_fd())? == size(overlay)? {
+        true => Ok(upper),
+        false => Err(Errno::STALE.into()),
+    }
+}
+
+/// A regular file on the same file system: a new one without a name, or, where none can be made, one that can be read.
+fn file_beside(flushed: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let found = rustix::fs::fstat(flushed)?;
+    if FileType::from_raw_mode(found.st_mode) == FileType::RegularFile {
+        return Ok(flushed.try_clone_to_owned()?);
+    }
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    match rustix::fs::openat(flushed, c".", flags, Mode::RUSR | Mode::WUSR) {
+        Ok(file) => Ok(file),
+        Err(error) => file_below(flushed, found.st_dev)?.ok_or_else(|| error.into()),
+    }
+}
+
+/// So many names are looked at.
+const NAMES_MAX: usize = 4096;
+
+fn file_below(root: BorrowedFd<'_>, dev: u64) -> io::Result<Option<OwnedFd>> {
+    const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
+    let mut left = NAMES_MAX;
+    let mut directories = VecDeque::from([root.try_clone_to_owned()?]);
+    while let Some(directory) = directories.pop_front() {
+        let Ok(entries) = Dir::read_from(&directory) else { continue };
+        for entry in entries.flatten().filter(|entry| !matches!(entry.file_name().to_bytes(), b"." | b"..")) {
+            if left == 0 {
+                return Ok(None);
+            }
+            left -= 1;
+            let name = entry.file_name();
+            // Before it is opened: to open a device could do anything.
+            let Ok(found) = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            let kind = FileType::from_raw_mode(found.st_mode);
+            if found.st_dev != dev || !matches!(kind, FileType::RegularFile | FileType::Directory) {
+                continue;
+            }
+            let Ok(opened) = rustix::fs::openat(&directory, name, FLAGS, Mode::empty()) else { continue };
+            match kind {
+                FileType::RegularFile => return Ok(Some(opened)),
+                _ => directories.push_back(opened),
+            }
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(path: &Path) -> OwnedFd {
+        rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).unwrap()
+    }
+
+    #[test]
+    fn every_way_flushes_the_file_system_of_a_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        for last in [Last::Nothing, Last::Directory, Last::File] {
+            let root = Root::new(open(dir.path()), &Way { last, upper: None }).unwrap();
+            root.commit_all().unwrap();
+            root.commit_all_apart().unwrap();
+            assert_eq!(root.file.is_some(), last == Last::File);
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "the file has no name");
+    }
+
+    #[test]
+    fn where_no_file_can_be_made_one_that_is_there_is_flushed() {
+        let dir = tempfile::tempdir().unwrap();
+        let dev = rustix::fs::fstat(open(dir.path())).unwrap().st_dev;
+        assert!(file_below(open(dir.path()).as_fd(), dev).unwrap().is_none());
+        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", dir.path().join("a/link")).unwrap();
+        std::fs::write(dir.path().join("a/b/file"), b"").unwrap();
+        let found = file_below(open(dir.path()).as_fd(), dev).unwrap().unwrap();
+        assert!(procfs::own_name(&found).unwrap().ends_with("a/b/file"));
+        // A mount may be of one file.
+        assert!(file_beside(open(&dir.path().join("a/b/file")).as_fd()).is_ok());
+    }
+
+    #[test]
+    fn what_is_not_there_as_an_upper_layer_cannot_be_flushed() {
+        let dir = tempfile::tempdir().unwrap();
+        let way = |upper: &str| Way { last: Last::Nothing, upper: Some(upper.into()) };
+        assert!(Root::new(open(dir.path()), &way("/no/such/directory")).is_err());
+        assert!(Root::new(open(dir.path()), &way("/proc")).is_err(), "another file system");
+        assert!(Root::new(open(dir.path()), &way(dir.path().to_str().unwrap())).is_ok());
+    }
+
+    #[test]
+    fn a_file_system_that_has_become_read_only_commits_nothing() {
+        if !rustix::process::geteuid().is_root() {
+            // Only root may mount.
+            return;
+        }
+        // Of this thread, and of what it runs.
+        let tried = std::thread::spawn(|| {
+            let dir = tempfile::tempdir().unwrap();
+            let run = |words: &[&str]| {
+                let done = std::process::Command::new(words[0]).args(&words[1..]).arg(dir.path()).status();
+                assert!(done.unwrap().success(), "{words:?}");
+            };
+            crate::sys::unshare_mounts().unwrap();
+            let private = std::process::Command::new("mount").args(["--make-rprivate", "/"]).status();
+            assert!(private.unwrap().success());
+            run(&["mount", "-t", "tmpfs", "none"]);
+            let root = Root::new(open(dir.path()), &Way::default()).unwrap();
+            root.commit_all().unwrap();
+            run(&["mount", "-o", "remount,ro"]);
+            assert_eq!(root.commit_all().unwrap_err().raw_os_error(), Some(libc::EROFS));
+            drop(root);
+            // What was so before says nothing.
+            let root = Root::new(open(dir.path()), &Way::default()).unwrap();
+            root.commit_all().unwrap();
+            drop(root);
+            run(&["umount"]);
+        });
+        tried.join().unwrap();
+    }
+}
