@@ -122,10 +122,11 @@ impl Staged {
         }
         let file = self.open()?;
         let stat = rustix::fs::fstat(&file).ok()?;
-        if stat.st_gid != rights.group.as_raw() {
+        let is_given = stat.st_gid != rights.group.as_raw();
+        if is_given {
             rustix::fs::chownat(&file, "", None, Some(rights.group), AtFlags::EMPTY_PATH).ok()?;
         }
-        if !matches!(kind, Kind::Link(_)) && Mode::from_raw_mode(stat.st_mode) != rights.mode {
+        if !matches!(kind, Kind::Link(_)) && (is_given || Mode::from_raw_mode(stat.st_mode) != rights.mode) {
             rustix::fs::chmod(procfs::own_path(&file), rights.mode).ok()?;
         }
         Some(file)

@@ -146,11 +146,13 @@ impl FileStage {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&self.dir, ".", flags, rights.mode).ok()?;
         let stat = rustix::fs::fstat(&file).ok()?;
-        if stat.st_gid != rights.group.as_raw() {
+        let is_given = stat.st_gid != rights.group.as_raw();
+        if is_given {
             rustix::fs::fchown(&file, None, Some(rights.group)).ok()?;
         }
-        // A change of its attributes is one behind its birth, which shows in its times: only where our umask differs.
-        if Mode::from_raw_mode(stat.st_mode) != rights.mode {
+        // A change of its attributes is one behind its birth, which shows in its times: only where our umask differs, or
+        // a change of its group may have taken the bits that set ids.
+        if is_given || Mode::from_raw_mode(stat.st_mode) != rights.mode {
             rustix::fs::fchmod(&file, rights.mode).ok()?;
         }
         self.is_plain(&file)?.then_some(file)
