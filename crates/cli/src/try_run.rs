@@ -100,8 +100,14 @@ fn decide(options: &TryOptions, ran: &Ran) -> Decision {
 fn carry_out(options: &TryOptions, attempt: Attempt, ran: &Ran, decision: Decision) -> Result<u8, Failure> {
     match decision {
         Decision::Kept => {
-            attempt.keep(options.force, options.crash_after)?;
-            ran.printed.release().map_err(LayerError::Release)?;
+            if let Err(error) = attempt.keep(options.force, options.crash_after) {
+                save_what_was_to_be_shown(options, ran);
+                return Err(error.into());
+            }
+            if let Err(error) = ran.printed.release() {
+                save_output(options, ran);
+                return Err(LayerError::Release(error).into());
+            }
             tell!("speculator: kept: {}", try_report::count(&ran.changes));
             Ok(ran.status)
         }
@@ -120,12 +126,29 @@ fn carry_out(options: &TryOptions, attempt: Attempt, ran: &Ran, decision: Decisi
 /// What was printed is worth as much when everything else is undone: into a file, unless the report has shown all
 /// of it.
 fn keep_output(options: &TryOptions, ran: &Ran) {
-    if options.report == Some(ReportTarget::None) || options.terminal || try_report::shows_all(ran) {
-        return;
+    if options.report != Some(ReportTarget::None) {
+        save_what_was_to_be_shown(options, ran);
     }
+}
+
+/// Nobody asked for it not to be shown.
+fn save_what_was_to_be_shown(options: &TryOptions, ran: &Ran) {
+    let was_told = options.report != Some(ReportTarget::None) && try_report::shows_all(ran);
+    if !options.terminal && !was_told && ran.printed.total() > 0 {
+        save_output(options, ran);
+    }
+}
+
+fn save_output(options: &TryOptions, ran: &Ran) {
     let path = options.layer_dir.join(format!("speculator-try-{}.output", std::process::id()));
     match ran.printed.save(&path) {
-        Ok(()) => tell!("speculator: all that it printed is in {}", path.display()),
+        Ok(()) => match ran.printed.failed() {
+            None => tell!("speculator: all that it printed is in {}", path.display()),
+            Some(error) => {
+                let why = plain(error);
+                tell!("speculator: what it printed at first is in {}, the rest is lost: {why}", path.display());
+            }
+        },
         Err(error) => tell!("speculator: cannot write what it printed to {}: {}", path.display(), plain(&error)),
     }
 }

@@ -78,7 +78,7 @@ pub enum LayerError {
         layer: PathBuf,
     },
     /// What was held back could not be written out.
-    #[error("kept, but what COMMAND printed cannot be shown: {}; it is lost", why(.0))]
+    #[error("kept, but what COMMAND printed cannot be shown: {}; check where stdout and stderr lead", why(.0))]
     Release(io::Error),
     /// A layer that was left behind by a crash.
     #[error("cannot finish {}: {what}; it was left as it is", layer.display())]
