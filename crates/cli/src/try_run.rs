@@ -4,8 +4,10 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::os::fd::BorrowedFd;
 
 use layer::{Attempt, LayerError, Ran, Reached};
+use rustix::event::{poll, PollFd, PollFlags};
 
 use crate::args::{Network, TryOptions};
 use crate::command;
@@ -167,7 +169,7 @@ fn resume(options: &TryOptions) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn ask_about_network(reached: &Reached) -> bool {
+fn ask_about_network(reached: &Reached, over: BorrowedFd<'_>) -> bool {
     let Some(mut terminal) = Terminal::open() else { return false };
     let question = format!(
         "{} wants to {}. What it sends cannot be undone. Allow the network? [y/n]: ",
@@ -175,7 +177,7 @@ fn ask_about_network(reached: &Reached) -> bool {
         one_line(&reached.what)
     );
     loop {
-        match terminal.ask(&question).as_deref() {
+        match terminal.ask_until(over, &question).as_deref() {
             Some("y" | "yes") => return true,
             Some("n" | "no") | None => return false,
             Some(_) => {}
@@ -201,6 +203,28 @@ impl Terminal {
     /// The answer in small letters; `None` at the end of the input.
     fn ask(&mut self, question: &str) -> Option<String> {
         write!(self.output, "{question}").ok()?;
+        self.answer()
+    }
+
+    /// The same; `None` also when `over` can be read: somebody else reads what is typed then.
+    fn ask_until(&mut self, over: BorrowedFd<'_>, question: &str) -> Option<String> {
+        write!(self.output, "{question}").ok()?;
+        while self.input.buffer().is_empty() {
+            let mut polls = [PollFd::new(&self.output, PollFlags::IN), PollFd::new(&over, PollFlags::IN)];
+            match poll(&mut polls, None) {
+                Ok(_) if !polls[1].revents().is_empty() => {
+                    let _ = writeln!(self.output);
+                    return None;
+                }
+                Ok(_) => break,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return None,
+            }
+        }
+        self.answer()
+    }
+
+    fn answer(&mut self) -> Option<String> {
         let mut answer = String::new();
         match self.input.read_line(&mut answer) {
             Ok(0) | Err(_) => None,

@@ -18,7 +18,7 @@ use rustix::time::{clock_gettime, ClockId};
 use crate::apply::Fuse;
 use crate::changes::Changes;
 use crate::error::{set_up, LayerError};
-use crate::gate::{Asker, Gate, Reached};
+use crate::gate::{Asker, Asking, Gate, Reached};
 use crate::held::{Collector, Held, Stream};
 use crate::image::LayerImage;
 use crate::inside::{Inside, Message, DECIDE, GO, STAGES};
@@ -294,6 +294,8 @@ struct Started {
     phase: Phase,
     input: Option<Input>,
     carrier: Option<Carrier>,
+    /// Closed when nobody waits for the answer to a question any more.
+    questions: Option<io::PipeWriter>,
 }
 
 fn start(options: &mut TryOptions, view: &View, cwd: PathBuf) -> Result<Started, LayerError> {
@@ -342,6 +344,7 @@ fn start(options: &mut TryOptions, view: &View, cwd: PathBuf) -> Result<Started,
         phase,
         input: input.map(Input::start),
         carrier: None,
+        questions: None,
     };
     let result = started.open_gate(options, users);
     if result.is_err() {
@@ -355,6 +358,7 @@ fn start(options: &mut TryOptions, view: &View, cwd: PathBuf) -> Result<Started,
 impl Started {
     /// Everybody inside is gone.
     fn leave_terminal(&mut self) {
+        self.questions = None;
         self.phase.join_terminal(None);
         if let Some(carrier) = self.carrier.take() {
             carrier.finish();
@@ -374,7 +378,9 @@ impl Started {
             return Err(self.failure(message, options));
         };
         let listener = sys::descriptor_of(self.first, number).map_err(set_up("the system-call filter's descriptor"))?;
-        let asker = options.asker.take().map(|asker| undisturbed(asker, self.phase.terminal()));
+        let (over, end) = io::pipe().map_err(set_up("a pipe"))?;
+        self.questions = Some(end);
+        let asker = options.asker.take().map(|asker| undisturbed(asker, self.phase.terminal(), over.into()));
         let gate = Gate::new(listener, options.network, asker, Arc::clone(&self.reached));
         std::thread::spawn(move || gate.run());
         self.orders.write_all(&[GO]).map_err(set_up("the first process"))
@@ -425,10 +431,10 @@ impl Started {
 }
 
 /// Asks while nothing else uses the terminal.
-fn undisturbed(asker: Asker, terminal: Option<Joint>) -> Asker {
+fn undisturbed(asker: Asker, terminal: Option<Joint>, over: OwnedFd) -> Asking {
     Box::new(move |reached| {
         let _pause = terminal.as_ref().map(Joint::pause);
-        asker(reached)
+        asker(reached, over.as_fd())
     })
 }
 
