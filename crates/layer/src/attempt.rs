@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use rustix::event::{poll, PollFd, PollFlags};
 use rustix::time::{clock_gettime, ClockId};
 
 use crate::apply::Fuse;
@@ -108,11 +109,25 @@ struct Progress {
 }
 
 const RUNNING: u8 = 0;
-const DECIDING: u8 = 1;
-const KEEPING: u8 = 2;
+/// The deciding command runs.
+const JUDGING: u8 = 1;
+const DECIDING: u8 = 2;
+const KEEPING: u8 = 3;
+/// What is left is to show what was printed.
+const KEPT: u8 = 4;
+/// What is left is to say why not.
+const OVER: u8 = 5;
+/// A signal has ended it: nothing comes after this.
+const GIVEN_UP: u8 = 6;
 
 /// Signals that mean: enough; and the one that says that the terminal's size has changed.
 const AWAITED: [i32; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGWINCH];
+
+/// Those of them that whoever started us (nohup(1), a shell behind `&`) has not said to ignore: a signal that is
+/// blocked arrives also if it is ignored.
+fn awaited() -> Vec<i32> {
+    AWAITED.into_iter().filter(|&signal| !sys::is_ignored(signal)).collect()
+}
 
 impl Attempt {
     /// Runs COMMAND to its end, and looks at what it did. Call it from a process with one thread.
@@ -124,7 +139,6 @@ impl Attempt {
         let image = LayerImage::create(&options.layer_dir)?;
         let begun = beginning();
         let view = View::build(&image)?;
-        sys::block_signals(&AWAITED);
         let started = start(&mut options, &view, cwd)?;
         let mut attempt = Attempt { view, image, plans: Vec::new(), begun, phase: started.phase.clone() };
         let ran = attempt.follow(started, &options)?;
@@ -133,6 +147,8 @@ impl Attempt {
 
     fn follow(&mut self, mut started: Started, options: &TryOptions) -> Result<Ran, LayerError> {
         let result = started.await_command(options);
+        // From here on the first process's number may be another's.
+        self.phase.advance(DECIDING);
         let left = processes_of(started.first);
         sys::kill(started.first, libc::SIGKILL);
         let _ = sys::wait_for(started.first);
@@ -142,7 +158,6 @@ impl Attempt {
             input.give_back();
         }
         let (status, decided) = result?;
-        self.phase.set(DECIDING);
         let printed = started.collector.finish().map_err(set_up("what was printed"))?;
         self.view.close().map_err(set_up("unmounting the view"))?;
         let changes = self.scan()?;
@@ -164,6 +179,12 @@ impl Attempt {
     /// overwritten by `force`. With `crash_after`, this process ends after so many operations as if the machine had
     /// stopped, so that a test of `resume` has something to resume.
     pub fn keep(mut self, force: bool, crash_after: Option<u64>) -> Result<(), LayerError> {
+        let result = self.keep_all(force, crash_after);
+        self.phase.advance(if result.is_ok() { KEPT } else { OVER });
+        result
+    }
+
+    fn keep_all(&mut self, force: bool, crash_after: Option<u64>) -> Result<(), LayerError> {
         // Somebody may have changed something while it was decided.
         let changes = self.scan()?;
         if let (Some((path, _)), false) = (changes.conflicts.first(), force) {
@@ -180,7 +201,7 @@ impl Attempt {
         if file_systems.is_empty() {
             return Ok(());
         }
-        self.phase.set(KEEPING);
+        self.phase.advance(KEEPING);
         let stage = format!(".speculator-try-{}-{}", std::process::id(), beginning().0);
         let plan = Plan { version: PLAN_VERSION, stage, boot: boot(), file_systems };
         write_plan(&plan, &self.view.image()).and_then(|()| self.view.sync()).map_err(intent("the layer"))?;
@@ -231,8 +252,12 @@ impl Phase {
         Phase(Arc::new(Progress { phase, first: AtomicI32::new(first), command, terminal: Mutex::default() }))
     }
 
-    fn set(&self, phase: u8) {
-        self.0.phase.store(phase, Ordering::SeqCst);
+    /// If a signal has ended it already, this process ends any moment.
+    fn advance(&self, to: u8) {
+        let next = |phase| (phase != GIVEN_UP).then_some(to);
+        while self.0.phase.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).is_err() {
+            std::thread::park();
+        }
     }
 
     fn terminal(&self) -> Option<Joint> {
@@ -243,13 +268,14 @@ impl Phase {
         *self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner) = joint;
     }
 
-    /// The first signal is COMMAND's to answer; the next ends everything. While it is decided, a signal is a no; while
-    /// it is kept, it is too late.
-    fn watch(self) {
+    /// The first signal is COMMAND's to answer, as long as it or somebody whom it leads is there; the next ends
+    /// everything. While it is decided, by whomever, a signal is a no; while it is kept, it is too late; afterwards it
+    /// ends what is left to be shown.
+    fn watch(self, awaited: Vec<i32>) {
         std::thread::spawn(move || {
             let mut passed_on = false;
             loop {
-                match sys::await_signal(&AWAITED, 1000) {
+                match sys::await_signal(&awaited, 1000) {
                     None => {}
                     Some(libc::SIGWINCH) => self.terminal().iter().for_each(Joint::resize),
                     Some(signal) => self.take(signal, &mut passed_on),
@@ -260,18 +286,27 @@ impl Phase {
 
     fn take(&self, signal: i32, passed_on: &mut bool) {
         let first = self.0.first.load(Ordering::SeqCst);
-        match self.0.phase.load(Ordering::SeqCst) {
+        let phase = self.0.phase.load(Ordering::SeqCst);
+        match phase {
             KEEPING => {}
-            DECIDING => self.give_up(signal),
-            _ if !*passed_on => {
+            KEPT => leave(signal, "interrupted: kept, but not everything that COMMAND printed was shown"),
+            OVER => leave(signal, "interrupted"),
+            RUNNING if !*passed_on => {
                 *passed_on = true;
                 match self.0.command.load(Ordering::SeqCst) {
                     0 => sys::kill(first, libc::SIGKILL),
-                    command => sys::kill(-command, signal),
+                    command if leads(first, command) => sys::kill(-command, signal),
+                    _ => self.take(signal, passed_on),
                 }
             }
             _ => {
-                sys::kill(first, libc::SIGKILL);
+                let next = self.0.phase.compare_exchange(phase, GIVEN_UP, Ordering::SeqCst, Ordering::SeqCst);
+                if next.is_err() {
+                    return self.take(signal, passed_on);
+                }
+                if phase != DECIDING {
+                    sys::kill(first, libc::SIGKILL);
+                }
                 self.give_up(signal);
             }
         }
@@ -282,6 +317,23 @@ impl Phase {
         let _ = writeln!(io::stderr(), "speculator: interrupted: everything was undone");
         std::process::exit(128 + signal);
     }
+}
+
+/// Whoever has to be told may be the one who does not read: nothing is waited for, and no lock is taken.
+fn leave(signal: i32, words: &str) -> ! {
+    let stderr = rustix::stdio::stderr();
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut polls = [PollFd::new(&stderr, PollFlags::OUT)];
+    if poll(&mut polls, Some(&now)).is_ok() && polls[0].revents().contains(PollFlags::OUT) {
+        let _ = rustix::io::write(stderr, format!("speculator: {words}\n").as_bytes());
+    }
+    sys::exit_now(128 + signal)
+}
+
+/// Whether somebody inside is in this process group. The number of one that has ended can be another's.
+fn leads(first: i32, group: i32) -> bool {
+    let group_of = |pid| rustix::process::getpgid(rustix::process::Pid::from_raw(pid)).ok();
+    processes_of(first).iter().any(|process| group_of(process.pid).is_some_and(|found| found.as_raw_pid() == group))
 }
 
 /// COMMAND runs, or is about to.
@@ -299,6 +351,8 @@ struct Started {
 }
 
 fn start(options: &mut TryOptions, view: &View, cwd: PathBuf) -> Result<Started, LayerError> {
+    let awaited = awaited();
+    sys::block_signals(&awaited);
     let pipe = || io::pipe().map_err(set_up("a pipe"));
     let users = match options.terminal {
         true => Some(UsersTerminal::open().map_err(set_up("the terminal"))?),
@@ -333,7 +387,7 @@ fn start(options: &mut TryOptions, view: &View, cwd: PathBuf) -> Result<Started,
     };
     drop(inside);
     let phase = Phase::new(first);
-    phase.clone().watch();
+    phase.clone().watch(awaited);
     let collector = Collector::start(&options.layer_dir, outputs).map_err(set_up("a file for what is printed"))?;
     let mut started = Started {
         first,
@@ -422,6 +476,7 @@ impl Started {
         if options.keep_if.is_none() {
             return Ok((status, None));
         }
+        self.phase.advance(JUDGING);
         self.orders.write_all(&[DECIDE]).map_err(|_| LayerError::InsideDied)?;
         match Message::read(&mut self.messages) {
             Some(Message::Decided(decided)) => Ok((status, Some(decided))),
