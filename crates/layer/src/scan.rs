@@ -119,6 +119,13 @@ struct Entry {
     before: Option<(PathBuf, Metadata)>,
 }
 
+impl Entry {
+    /// What this one is in the place of.
+    fn replaced(&self) -> Option<&(PathBuf, Metadata)> {
+        self.natural.as_ref().or(self.before.as_ref())
+    }
+}
+
 impl Scan<'_> {
     fn upper(&self, at: &Path) -> PathBuf {
         join(&self.layer.layer.join("upper"), at)
@@ -172,8 +179,9 @@ impl Scan<'_> {
 
     /// What one entry means. A directory is to be walked next.
     fn judge(&mut self, spot: &Spot, name: &OsString, entry: &Entry) -> io::Result<Option<Spot>> {
-        if let Some((path, found)) = &entry.natural {
-            if !found.is_dir() && self.is_later(found) {
+        // Also in a directory that COMMAND made or replaced: what somebody else has put there meanwhile would go.
+        if let Some((path, found)) = entry.replaced() {
+            if !(found.is_dir() && entry.upper.is_dir()) && self.is_later(found) {
                 self.conflict(path, "it was changed by somebody else");
             }
         }
@@ -193,12 +201,14 @@ impl Scan<'_> {
 
     fn judge_directory(&mut self, spot: &Spot, name: &OsString, entry: &Entry) -> io::Result<Spot> {
         let shown = self.shown_through(spot, name, entry)?;
-        let natural = entry.natural.as_ref().or(entry.before.as_ref());
         let at = entry.at.clone();
         let Some((path, found)) = shown else {
+            if let Some((path, _)) = entry.replaced().filter(|(_, found)| self.is_later(found)) {
+                self.conflict(path, "it was changed by somebody else");
+            }
             self.trash_replaced(entry);
             self.plan.steps.push(Step::MakeDir { at: Rel(at.clone()) });
-            let before = natural.filter(|(_, found)| found.is_dir()).map(|(path, _)| path.clone());
+            let before = entry.replaced().filter(|(_, found)| found.is_dir()).map(|(path, _)| path.clone());
             if before.is_none() {
                 self.report(entry, What::Created, Vec::new(), None);
             }
@@ -289,8 +299,7 @@ impl Scan<'_> {
                 self.plan.steps.push(Step::Create { at, source });
             }
         }
-        let before = entry.natural.as_ref().or(entry.before.as_ref());
-        match before.filter(|(_, found)| kind_of(found) == kind_of(&entry.upper)) {
+        match entry.replaced().filter(|(_, found)| kind_of(found) == kind_of(&entry.upper)) {
             Some((path, found)) => {
                 let aspects = self.differences(&entry.held, path);
                 self.report(entry, What::Changed, aspects, Some((path, found)));
@@ -429,7 +438,7 @@ impl Scan<'_> {
         if let Some((_, found)) = &entry.natural {
             self.plan.steps.push(Step::Trash { at: Rel(entry.at.clone()), ino: found.ino() });
         }
-        if let Some((path, found)) = entry.natural.as_ref().or(entry.before.as_ref()) {
+        if let Some((path, found)) = entry.replaced() {
             if kind_of(found) != kind_of(&entry.upper) {
                 self.gone.push(path.clone());
             }
