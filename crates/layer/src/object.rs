@@ -12,7 +12,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, FallocateFlags, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid, CWD,
+    AtFlags, FallocateFlags, FileType, Gid, Mode, OFlags, SeekFrom, Stat, StatxAttributes, StatxFlags, Timespec,
+    Timestamps, Uid, CWD,
 };
 
 /// Holds an object without opening it.
@@ -33,6 +34,12 @@ pub fn stat(object: BorrowedFd<'_>) -> io::Result<Stat> {
 /// The kind of object.
 pub fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
+}
+
+/// Whether it cannot be changed, or only be appended to (chattr(1)).
+pub fn is_protected(object: BorrowedFd<'_>) -> io::Result<bool> {
+    let found = rustix::fs::statx(object, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE)?;
+    Ok(found.stx_attributes.intersects(StatxAttributes::APPEND | StatxAttributes::IMMUTABLE))
 }
 
 /// A name by which calls that want a path reach the object itself, even if it is a symbolic link.

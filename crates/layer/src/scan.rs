@@ -385,8 +385,14 @@ impl Scan<'_> {
         let mut aspects = aspects(new.as_fd(), old.as_fd())?;
         let (found, now) = (object::stat(old.as_fd())?, object::stat(new.as_fd())?);
         let later = (found.st_ctime, found.st_ctime_nsec as i64) > self.begun;
-        let times = aspects.contains(&Aspect::Times)
-            || (found.st_atime, found.st_atime_nsec) != (now.st_atime, now.st_atime_nsec);
+        let is_root = spot.place.as_os_str().is_empty();
+        if is_root && later && (now.st_ctime, now.st_ctime_nsec as i64) == self.layer.root_changed {
+            // It was copied at the beginning: what is different is what somebody else has done.
+            return Ok(());
+        }
+        let read = (found.st_atime, found.st_atime_nsec) != (now.st_atime, now.st_atime_nsec);
+        // That it was read is all that there is to be said of a directory that nobody can change.
+        let times = aspects.contains(&Aspect::Times) || (read && !object::is_protected(old.as_fd())?);
         if stepped || times || !aspects.is_empty() || spot.merged.is_none() {
             self.plan.directories.push(Directory { at, source, keep_later_time: later });
         }
