@@ -56,6 +56,11 @@ const OVERLAY: &[u8] = b"trusted.overlay.";
 /// How an overlay keeps an attribute of this kind that belongs to the file.
 const OVERLAY_ESCAPED: &[u8] = b"trusted.overlay.overlay.";
 
+/// Attributes that every file system means in the same way. Others are settings of one kind of file system
+/// (`btrfs.compression`): the layer does not have them, so they are left as they are.
+const COMMON: [&[u8]; 5] =
+    [b"user.", b"trusted.", b"security.", b"system.posix_acl_access", b"system.posix_acl_default"];
+
 /// The extended attributes that the object has for its owner, access control lists included.
 pub fn xattrs(object: BorrowedFd<'_>) -> io::Result<BTreeMap<CString, Vec<u8>>> {
     let name = name_of(object);
@@ -66,7 +71,8 @@ pub fn xattrs(object: BorrowedFd<'_>) -> io::Result<BTreeMap<CString, Vec<u8>>> 
         Err(error) => return Err(error.into()),
     }
     let mut found = BTreeMap::new();
-    for attribute in names.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
+    let is_common = |name: &&[u8]| COMMON.iter().any(|common| name.starts_with(common));
+    for attribute in names.split(|&byte| byte == 0).filter(is_common) {
         let plain = match attribute.strip_prefix(OVERLAY_ESCAPED) {
             Some(rest) => [OVERLAY, rest].concat(),
             None if attribute.starts_with(OVERLAY) => continue,
@@ -169,7 +175,21 @@ fn clear(file: &File, at: u64, end: u64) -> io::Result<()> {
     // A hole does not end within a block but at the end of the file.
     let whole = if end == len { end.next_multiple_of(BLOCK as u64) } else { end };
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    Ok(rustix::fs::fallocate(file, flags, at, whole - at)?)
+    match rustix::fs::fallocate(file, flags, at, whole - at) {
+        // A file system without holes that are made later.
+        Err(rustix::io::Errno::OPNOTSUPP) => write_zeros(file, at, end),
+        made => Ok(made?),
+    }
+}
+
+fn write_zeros(file: &File, mut at: u64, end: u64) -> io::Result<()> {
+    let zeros = vec![0; CHUNK];
+    while at < end {
+        let len = CHUNK.min(usize::try_from(end - at).unwrap_or(CHUNK));
+        file.write_all_at(&zeros[..len], at)?;
+        at += len as u64;
+    }
+    Ok(())
 }
 
 fn copy_range(from: &File, to: &File, mut at: u64, end: u64) -> io::Result<()> {
