@@ -164,9 +164,17 @@ fn resume(options: &TryOptions) -> Result<u8, Failure> {
         tell!("speculator: nothing was interrupted in {}", dir.display());
         return Ok(0);
     }
-    layer::resume(&found)?;
-    tell!("speculator: kept: what {} interrupted tries had decided", found.len());
-    Ok(0)
+    let failures = layer::resume(&found).err().unwrap_or_default();
+    let kept = found.len().saturating_sub(failures.len());
+    if kept > 0 {
+        tell!("speculator: kept: what {kept} interrupted tries had decided");
+    }
+    let mut failures: Vec<Failure> = failures.into_iter().map(Failure::from).collect();
+    let Some(last) = failures.pop() else { return Ok(0) };
+    for failure in &failures {
+        failure.report();
+    }
+    Err(last)
 }
 
 fn ask_about_network(reached: &Reached, over: BorrowedFd<'_>) -> bool {

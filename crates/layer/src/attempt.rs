@@ -1,7 +1,10 @@
 //! One try, from its beginning to the decision. Until then nothing outside has changed, and if this process ends,
 //! however that comes about, the kernel drops everything.
 
+use procfs::mountinfo::{self, Mount, Table};
 use procfs::{MagicLink, ProcessId, Status};
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
@@ -16,18 +19,20 @@ use std::thread::JoinHandle;
 use rustix::event::{poll, PollFd, PollFlags};
 use rustix::time::{clock_gettime, ClockId};
 
-use crate::apply::Fuse;
+use crate::apply::{Fuse, Manner};
 use crate::changes::Changes;
+use crate::check::{self, Surroundings};
 use crate::error::{set_up, LayerError};
 use crate::gate::{Asker, Asking, Gate, Reached};
 use crate::held::{Collector, Held, Stream};
 use crate::image::LayerImage;
 use crate::inside::{Inside, Message, DECIDE, GO, STAGES};
 use crate::plan::{FileSystemPlan, Plan, PLAN_NAME, PLAN_VERSION};
+use crate::record::Record;
 use crate::scan::{self, Moment};
 use crate::sys;
 use crate::terminal::{Carrier, Joint, UsersTerminal};
-use crate::view::View;
+use crate::view::{Layered, View};
 
 /// May COMMAND speak to somebody outside?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +99,9 @@ pub struct Attempt {
     plans: Vec<FileSystemPlan>,
     begun: Moment,
     phase: Phase,
+    /// Of everybody else, and what it was at the beginning.
+    mounts: RefCell<Table>,
+    mounts_before: Vec<Mount>,
 }
 
 /// What a signal means, by how far the try is.
@@ -138,9 +146,13 @@ impl Attempt {
         let cwd = std::env::current_dir().map_err(set_up("the working directory"))?;
         let image = LayerImage::create(&options.layer_dir)?;
         let begun = beginning();
+        let failed = || set_up(mountinfo::PATH);
+        let mut mounts = Table::open().map_err(failed())?;
+        let mounts_before = mounts.read_again().map_err(failed())?;
         let view = View::build(&image)?;
         let started = start(&mut options, &view, cwd)?;
-        let mut attempt = Attempt { view, image, plans: Vec::new(), begun, phase: started.phase.clone() };
+        let (plans, phase, mounts) = (Vec::new(), started.phase.clone(), RefCell::new(mounts));
+        let mut attempt = Attempt { view, image, plans, begun, phase, mounts, mounts_before };
         let ran = attempt.follow(started, &options)?;
         Ok((attempt, ran))
     }
@@ -190,32 +202,67 @@ impl Attempt {
         if let (Some((path, _)), false) = (changes.conflicts.first(), force) {
             return Err(LayerError::Conflict { count: changes.conflicts.len(), path: path.clone() });
         }
-        for (path, needed) in &changes.needed {
-            let room = rustix::fs::statvfs(path).map_err(|error| intent("room")(error.into()))?;
+        for (number, needed) in changes.needed {
+            let layer = self.layer(number);
+            let room = rustix::fs::statvfs(&layer.lower).map_err(|error| intent("room")(error.into()))?;
             let free = room.f_bfree * room.f_frsize;
-            if *needed > free {
-                return Err(LayerError::NoRoom { path: path.clone(), needed: *needed, free });
+            if needed > free {
+                return Err(LayerError::NoRoom { path: layer.mount_point.clone(), needed, free });
             }
         }
         let file_systems: Vec<FileSystemPlan> = self.plans.drain(..).filter(|plan| !plan.is_empty()).collect();
         if file_systems.is_empty() {
             return Ok(());
         }
+        self.check(&file_systems)?;
         self.phase.advance(KEEPING);
-        let stage = format!(".speculator-try-{}-{}", std::process::id(), beginning().0);
+        let stage = stage_name().map_err(intent("a name"))?;
         let plan = Plan { version: PLAN_VERSION, stage, boot: boot(), file_systems };
-        write_plan(&plan, &self.view.image()).and_then(|()| self.view.sync()).map_err(intent("the layer"))?;
-        let name = self.image.publish().map_err(intent("a name for the layer"))?;
+        self.write(&plan).map_err(intent("the layer"))?;
+        let name = self.image.publish().map_err(|(source, left)| match left {
+            None => intent("a name for the layer")(source),
+            Some(layer) => LayerError::Partly { path: layer.clone(), source, layer },
+        })?;
         let fuse = Fuse::new(crash_after);
+        let manner = Manner { stage: &plan.stage, again: false, fuse: &fuse, mounts: &self.mounts };
         for file_system in &plan.file_systems {
-            let layer = self.view.layers.iter().find(|layer| layer.number == file_system.layer);
-            // INVARIANT: the plan was made from these layers.
-            let layer = layer.expect("a plan is of a layer");
-            crate::apply::apply(file_system, &plan.stage, &layer.lower, &layer.layer, false, &fuse)
+            let layer = self.layer(file_system.layer);
+            crate::apply::apply(file_system, &layer.lower, &layer.layer, &manner)
                 .map_err(|(path, source)| LayerError::Partly { path, source, layer: name.clone() })?;
         }
         self.image.discard().map_err(|source| LayerError::Partly { path: name.clone(), source, layer: name.clone() })
     }
+
+    fn layer(&self, number: usize) -> &Layered {
+        let layer = self.view.layers.iter().find(|layer| layer.number == number);
+        // INVARIANT: numbers of layers come from this list.
+        layer.expect("a layer's number is of a layer")
+    }
+
+    fn check(&self, plans: &[FileSystemPlan]) -> Result<(), LayerError> {
+        let mounts = self.mounts.borrow_mut().read_again().map_err(intent(mountinfo::PATH))?;
+        let place = |mount: &Mount| (mount.id, mount.dev, mount.mount_point.clone());
+        let before: HashSet<_> = self.mounts_before.iter().map(place).collect();
+        let new_mounts = mounts.into_iter().filter(|mount| !before.contains(&place(mount))).collect();
+        let layer_dirs = self.image.directories().map_err(intent("the layer's directory"))?;
+        let around = Surroundings { new_mounts, layer_dirs };
+        plans.iter().try_for_each(|plan| check::check(plan, self.layer(plan.layer), &around))
+    }
+
+    /// The plan, and what will be said of how far it is, into the layer.
+    fn write(&self, plan: &Plan) -> io::Result<()> {
+        for file_system in &plan.file_systems {
+            Record::create(&self.layer(file_system.layer).layer)?;
+        }
+        write_plan(plan, &self.view.image())?;
+        self.view.sync()
+    }
+}
+
+/// Nobody can guess it: where everybody makes what they like, nobody has made it before.
+fn stage_name() -> io::Result<String> {
+    let random = procfs::machine::setting("kernel/random/uuid")?;
+    Ok(format!(".speculator-try-{random}"))
 }
 
 fn intent(what: &str) -> impl FnOnce(io::Error) -> LayerError {

@@ -51,6 +51,24 @@ pub enum LayerError {
         /// Bytes that are free.
         free: u64,
     },
+    /// There are not enough inodes to keep everything.
+    #[error("cannot keep: {} needs {needed} inodes and has {free}; remove files there and try again, everything was undone", path.display())]
+    NoInodes {
+        /// The file system.
+        path: PathBuf,
+        /// New ones.
+        needed: u64,
+        /// Those that are free.
+        free: u64,
+    },
+    /// The file system would refuse it half way.
+    #[error("cannot keep: {}: {why}; everything was undone", path.display())]
+    Unkeepable {
+        /// What.
+        path: PathBuf,
+        /// Why, and what to do.
+        why: String,
+    },
     /// Keeping would undo what somebody else did.
     #[error("cannot keep: somebody else changed {count} of these things as well, such as {}; everything was undone, use --force to let COMMAND win", path.display())]
     Conflict {

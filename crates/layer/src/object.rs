@@ -133,11 +133,20 @@ pub fn set_times(to: BorrowedFd<'_>, wanted: &Stat) -> io::Result<()> {
 const CHUNK: usize = 256 << 10;
 const BLOCK: usize = 4096;
 
-/// Makes `to` hold what `from` holds, with holes in the same places. What is the same already is not written.
+/// What is written where two files are to be the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// Only what is not the same yet.
+    Differences,
+    /// All of it.
+    Everything,
+}
+
+/// Makes `to` hold what `from` holds, with holes in the same places.
 ///
 /// An overlay copies whole megabytes, and fills small holes with zeros: where `to` has a hole and `from` has zeros, the
 /// hole stays.
-pub fn copy_contents(from: &File, to: &File) -> io::Result<()> {
+pub fn copy_contents(from: &File, to: &File, write: Write) -> io::Result<()> {
     let len = from.metadata()?.len();
     if to.metadata()?.len() > len {
         to.set_len(len)?;
@@ -147,7 +156,7 @@ pub fn copy_contents(from: &File, to: &File) -> io::Result<()> {
         let data = seek(from, SeekFrom::Data(at))?.unwrap_or(len).min(len);
         clear(to, at, data)?;
         let end = seek(from, SeekFrom::Hole(data))?.unwrap_or(len).min(len);
-        copy_range(from, to, data, end)?;
+        copy_range(from, to, data, end, write)?;
         at = end;
     }
     if to.metadata()?.len() != len {
@@ -192,7 +201,7 @@ fn write_zeros(file: &File, mut at: u64, end: u64) -> io::Result<()> {
     Ok(())
 }
 
-fn copy_range(from: &File, to: &File, mut at: u64, end: u64) -> io::Result<()> {
+fn copy_range(from: &File, to: &File, mut at: u64, end: u64, write: Write) -> io::Result<()> {
     let old_len = to.metadata()?.len();
     let mut wanted = vec![0; CHUNK];
     let mut found = vec![0; CHUNK];
@@ -204,7 +213,9 @@ fn copy_range(from: &File, to: &File, mut at: u64, end: u64) -> io::Result<()> {
         for (block, chunk) in wanted.chunks(BLOCK).enumerate() {
             let start = block * BLOCK;
             let place = at + start as u64;
-            let same = start + chunk.len() <= have && found[start..start + chunk.len()] == *chunk;
+            let same = write == Write::Differences
+                && start + chunk.len() <= have
+                && found[start..start + chunk.len()] == *chunk;
             let hole_stays = || -> io::Result<bool> {
                 let is_zero = chunk.iter().all(|&byte| byte == 0);
                 Ok(is_zero
@@ -262,7 +273,7 @@ pub fn create_like(from: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &Path) -> io
         FileType::RegularFile => {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let new = File::from(rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o600))?);
-            copy_contents(&reopen(from, false)?, &new)?;
+            copy_contents(&reopen(from, false)?, &new, Write::Differences)?;
         }
         FileType::Symlink => {
             let target = rustix::fs::readlinkat(from, "", Vec::new())?;
@@ -295,14 +306,14 @@ mod tests {
         from.write_all_at(&[7; 9000], 5 << 20).unwrap();
         from.write_all_at(&[0; 8192], 8 << 20).unwrap();
         to.write_all_at(&vec![1; 12 << 20], 0).unwrap();
-        copy_contents(&from, &to).unwrap();
+        copy_contents(&from, &to, Write::Differences).unwrap();
         assert!(same_contents(&from, &to).unwrap());
         from.sync_all().unwrap();
         to.sync_all().unwrap();
         assert_eq!(segments(&from), segments(&to));
         assert_eq!(from.metadata().unwrap().blocks(), to.metadata().unwrap().blocks());
         let new = tempfile::tempfile().unwrap();
-        copy_contents(&from, &new).unwrap();
+        copy_contents(&from, &new, Write::Differences).unwrap();
         assert_eq!(segments(&from), segments(&new));
     }
 
@@ -315,7 +326,7 @@ mod tests {
         assert!(same_contents(&a, &b).unwrap());
         b.write_all_at(&[4], 699_999).unwrap();
         assert!(!same_contents(&a, &b).unwrap());
-        copy_contents(&a, &b).unwrap();
+        copy_contents(&a, &b, Write::Differences).unwrap();
         assert!(same_contents(&a, &b).unwrap());
     }
 }

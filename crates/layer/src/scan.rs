@@ -66,7 +66,7 @@ pub fn scan(layer: &Layered, begun: Moment, changes: &mut Changes) -> Result<Fil
     let needed = scan.needed;
     let mut plan = scan.plan;
     finish(&mut plan);
-    changes.needed.push((layer.lower.clone(), needed));
+    changes.needed.push((layer.number, needed));
     Ok(plan)
 }
 
