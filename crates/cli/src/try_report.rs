@@ -112,7 +112,9 @@ fn last_lines(ran: &Ran) -> Vec<String> {
 pub fn shows_all(ran: &Ran) -> bool {
     let bytes = ran.printed.len(Stream::Out) + ran.printed.len(Stream::Err);
     let ending = ran.printed.ending(LINES_BYTES_MAX).unwrap_or_default();
-    bytes <= LINES_BYTES_MAX as u64 && String::from_utf8_lossy(&ending).lines().count() <= LINES_MAX
+    ran.printed.failed().is_none()
+        && bytes <= LINES_BYTES_MAX as u64
+        && String::from_utf8_lossy(&ending).lines().count() <= LINES_MAX
 }
 
 /// Everything that was printed.

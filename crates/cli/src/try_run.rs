@@ -4,8 +4,10 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::os::fd::BorrowedFd;
 
 use layer::{Attempt, LayerError, Ran, Reached};
+use rustix::event::{poll, PollFd, PollFlags};
 
 use crate::args::{Network, TryOptions};
 use crate::command;
@@ -100,8 +102,14 @@ fn decide(options: &TryOptions, ran: &Ran) -> Decision {
 fn carry_out(options: &TryOptions, attempt: Attempt, ran: &Ran, decision: Decision) -> Result<u8, Failure> {
     match decision {
         Decision::Kept => {
-            attempt.keep(options.force, options.crash_after)?;
-            ran.printed.release().map_err(LayerError::Release)?;
+            if let Err(error) = attempt.keep(options.force, options.crash_after) {
+                save_what_was_to_be_shown(options, ran);
+                return Err(error.into());
+            }
+            if let Err(error) = ran.printed.release() {
+                save_output(options, ran);
+                return Err(LayerError::Release(error).into());
+            }
             tell!("speculator: kept: {}", try_report::count(&ran.changes));
             Ok(ran.status)
         }
@@ -120,12 +128,29 @@ fn carry_out(options: &TryOptions, attempt: Attempt, ran: &Ran, decision: Decisi
 /// What was printed is worth as much when everything else is undone: into a file, unless the report has shown all
 /// of it.
 fn keep_output(options: &TryOptions, ran: &Ran) {
-    if options.report == Some(ReportTarget::None) || options.terminal || try_report::shows_all(ran) {
-        return;
+    if options.report != Some(ReportTarget::None) {
+        save_what_was_to_be_shown(options, ran);
     }
+}
+
+/// Nobody asked for it not to be shown.
+fn save_what_was_to_be_shown(options: &TryOptions, ran: &Ran) {
+    let was_told = options.report != Some(ReportTarget::None) && try_report::shows_all(ran);
+    if !options.terminal && !was_told && ran.printed.total() > 0 {
+        save_output(options, ran);
+    }
+}
+
+fn save_output(options: &TryOptions, ran: &Ran) {
     let path = options.layer_dir.join(format!("speculator-try-{}.output", std::process::id()));
     match ran.printed.save(&path) {
-        Ok(()) => tell!("speculator: all that it printed is in {}", path.display()),
+        Ok(()) => match ran.printed.failed() {
+            None => tell!("speculator: all that it printed is in {}", path.display()),
+            Some(error) => {
+                let why = plain(error);
+                tell!("speculator: what it printed at first is in {}, the rest is lost: {why}", path.display());
+            }
+        },
         Err(error) => tell!("speculator: cannot write what it printed to {}: {}", path.display(), plain(&error)),
     }
 }
@@ -139,12 +164,20 @@ fn resume(options: &TryOptions) -> Result<u8, Failure> {
         tell!("speculator: nothing was interrupted in {}", dir.display());
         return Ok(0);
     }
-    layer::resume(&found)?;
-    tell!("speculator: kept: what {} interrupted tries had decided", found.len());
-    Ok(0)
+    let failures = layer::resume(&found).err().unwrap_or_default();
+    let kept = found.len().saturating_sub(failures.len());
+    if kept > 0 {
+        tell!("speculator: kept: what {kept} interrupted tries had decided");
+    }
+    let mut failures: Vec<Failure> = failures.into_iter().map(Failure::from).collect();
+    let Some(last) = failures.pop() else { return Ok(0) };
+    for failure in &failures {
+        failure.report();
+    }
+    Err(last)
 }
 
-fn ask_about_network(reached: &Reached) -> bool {
+fn ask_about_network(reached: &Reached, over: BorrowedFd<'_>) -> bool {
     let Some(mut terminal) = Terminal::open() else { return false };
     let question = format!(
         "{} wants to {}. What it sends cannot be undone. Allow the network? [y/n]: ",
@@ -152,7 +185,7 @@ fn ask_about_network(reached: &Reached) -> bool {
         one_line(&reached.what)
     );
     loop {
-        match terminal.ask(&question).as_deref() {
+        match terminal.ask_until(over, &question).as_deref() {
             Some("y" | "yes") => return true,
             Some("n" | "no") | None => return false,
             Some(_) => {}
@@ -178,6 +211,28 @@ impl Terminal {
     /// The answer in small letters; `None` at the end of the input.
     fn ask(&mut self, question: &str) -> Option<String> {
         write!(self.output, "{question}").ok()?;
+        self.answer()
+    }
+
+    /// The same; `None` also when `over` can be read: somebody else reads what is typed then.
+    fn ask_until(&mut self, over: BorrowedFd<'_>, question: &str) -> Option<String> {
+        write!(self.output, "{question}").ok()?;
+        while self.input.buffer().is_empty() {
+            let mut polls = [PollFd::new(&self.output, PollFlags::IN), PollFd::new(&over, PollFlags::IN)];
+            match poll(&mut polls, None) {
+                Ok(_) if !polls[1].revents().is_empty() => {
+                    let _ = writeln!(self.output);
+                    return None;
+                }
+                Ok(_) => break,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return None,
+            }
+        }
+        self.answer()
+    }
+
+    fn answer(&mut self) -> Option<String> {
         let mut answer = String::new();
         match self.input.read_line(&mut answer) {
             Ok(0) | Err(_) => None,

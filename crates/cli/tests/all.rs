@@ -80,6 +80,7 @@ mod storms;
 mod subvolumes;
 mod top;
 mod try_command;
+mod try_keeping;
 mod try_packages;
 mod try_terminal;
 mod try_trees;

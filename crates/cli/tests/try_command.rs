@@ -13,30 +13,57 @@ use support::manifest::{assert_same, await_news, comparable, manifest};
 use support::places::{await_end, await_running, pause, running};
 use support::{can_mount, tree, Outcome, Scene};
 
-struct Try<'a> {
-    scene: &'a Scene,
-    options: Vec<&'a str>,
-    input: &'a str,
+pub struct Try<'a> {
+    pub scene: &'a Scene,
+    pub options: Vec<&'a str>,
+    pub input: &'a str,
 }
 
 impl<'a> Try<'a> {
-    fn new(scene: &'a Scene, options: &'a str) -> Try<'a> {
+    pub fn new(scene: &'a Scene, options: &'a str) -> Try<'a> {
         Try { scene, options: options.split_whitespace().collect(), input: "" }
     }
 
-    fn sh(&self, script: &str) -> Outcome {
+    pub fn sh(&self, script: &str) -> Outcome {
         self.run(&["sh", "-c", script])
     }
 
-    fn run(&self, command: &[&str]) -> Outcome {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_speculator"));
-        process.arg("try").args(&self.options).arg("--layer-dir").arg(self.scene.path("")).arg("--").args(command);
-        process.current_dir(self.scene.path("dir"));
-        process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = process.spawn().unwrap();
+    pub fn run(&self, command: &[&str]) -> Outcome {
+        let mut child = self.command(command).stdin(Stdio::piped()).spawn().unwrap();
         child.stdin.take().unwrap().write_all(self.input.as_bytes()).unwrap();
         Outcome::of(child.wait_with_output().unwrap())
     }
+
+    /// Not started yet.
+    pub fn command(&self, command: &[&str]) -> Command {
+        let mut process = Command::new(env!("CARGO_BIN_EXE_speculator"));
+        process.arg("try").args(&self.options).arg("--layer-dir").arg(self.scene.path("")).arg("--").args(command);
+        process.current_dir(self.scene.path("dir"));
+        process.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        process
+    }
+
+    /// COMMAND does the one, somebody outside the other before COMMAND ends.
+    pub fn meanwhile(&self, inside: &str, outside: &str) -> Outcome {
+        let (folder, outside, pause) = (self.scene.path("dir"), outside.to_owned(), pause("1000"));
+        let done = pause.clone();
+        let somebody = std::thread::spawn(move || {
+            let pid = await_running(&done);
+            tree::run(&folder, &outside);
+            kill_process(Pid::from_raw(pid).unwrap(), Signal::PIPE).unwrap();
+        });
+        // A shell says nothing of a child that ended by this signal.
+        let outcome = self.sh(&format!("{inside}; {pause}; :"));
+        somebody.join().unwrap();
+        outcome
+    }
+}
+
+/// Finishes what was interrupted.
+pub fn resume(scene: &Scene) -> Outcome {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_speculator"));
+    command.args(["try", "--resume", "--layer-dir"]).arg(scene.path(""));
+    Outcome::of(command.output().unwrap())
 }
 
 /// Nothing is left: the folder holds these names, and nothing is mounted or attached.
@@ -270,17 +297,7 @@ fn what_somebody_else_changed_meanwhile_is_not_overwritten() {
     let scene = Scene::new();
     let both = |inside: &str, outside: &str, options: &str| {
         tree::run(&scene.path("dir"), "rm -rf *; mkdir d d2; echo 1 > a; echo 1 > d/b; echo 2 > d2/b; rm -f ../ready");
-        let (folder, outside, pause) = (scene.path("dir"), outside.to_owned(), pause("1000"));
-        let done = pause.clone();
-        let somebody = std::thread::spawn(move || {
-            let pid = await_running(&done);
-            tree::run(&folder, &outside);
-            kill_process(Pid::from_raw(pid).unwrap(), Signal::PIPE).unwrap();
-        });
-        // A shell says nothing of a child that ended by this signal.
-        let outcome = Try::new(&scene, options).sh(&format!("{inside}; {pause}; :"));
-        somebody.join().unwrap();
-        outcome
+        Try::new(&scene, options).meanwhile(inside, outside)
     };
     let refused = |inside: &str, outside: &str| {
         let outcome = both(inside, outside, "--yes --report=none");
@@ -317,11 +334,7 @@ fn what_somebody_else_made_meanwhile_is_not_taken_for_what_was_kept() {
     let scene = Scene::new();
     let outcome = Try::new(&scene, "--yes --report=none --crash-after=0").sh("echo mine > new");
     assert_eq!(outcome.status, 125);
-    let resume = || {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_speculator"));
-        command.args(["try", "--resume", "--layer-dir"]).arg(scene.path(""));
-        Outcome::of(command.output().unwrap())
-    };
+    let resume = || resume(&scene);
     let new = scene.path("dir/new");
     fs::write(&new, "theirs\n").unwrap();
     resume().expect(125, "new");
@@ -373,11 +386,7 @@ fn keeping_that_was_cut_short_anywhere_is_finished_later() {
         std::thread::sleep(std::time::Duration::from_millis(20));
         let options = format!("--yes --report=none --crash-after={operations}");
         let outcome = Try::new(&scene, &options).sh(script);
-        let resume = || {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_speculator"));
-            command.args(["try", "--resume", "--layer-dir"]).arg(scene.path(""));
-            Outcome::of(command.output().unwrap())
-        };
+        let resume = || resume(&scene);
         if outcome.status == 0 {
             assert!(resume().stderr.contains("nothing was interrupted"));
             break;

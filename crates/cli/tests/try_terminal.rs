@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{channel, Receiver};
 use std::time::{Duration, Instant};
 
+use support::places::{await_running, pause};
 use support::{can_mount, Scene};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -130,6 +131,25 @@ fn a_question_in_between_has_the_terminal_to_itself() {
     user.sees("Allow the network?").types("n\n").sees("no way").types("after\n").sees("<after>");
     user.sees("Keep this?").types("n\n");
     assert_eq!(user.leaves().0, 123);
+}
+
+#[test]
+fn a_question_that_nobody_answered_ends_with_the_command() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let asleep = pause("1000");
+    let script = format!("bash -c \"exec 3<>/dev/tcp/192.0.2.1/9\" 2>/dev/null & {asleep}; echo > made");
+    let run = format!("\"$SPECULATOR\" try -t --layer-dir \"$LAYER\" -- sh -c '{script}'");
+    let mut user = User::at(&scene, &format!("stty -a > ../before; {run}; stty -a > ../after"));
+    user.sees("Allow the network?");
+    let command = rustix::process::Pid::from_raw(await_running(&asleep)).unwrap();
+    rustix::process::kill_process(command, rustix::process::Signal::PIPE).unwrap();
+    user.sees("Keep this?").types("y\n").sees("kept: 1 created");
+    user.leaves();
+    let read = |name: &str| std::fs::read_to_string(scene.path(name)).unwrap();
+    assert_eq!(read("before"), read("after"));
 }
 
 #[test]

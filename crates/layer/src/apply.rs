@@ -3,68 +3,69 @@
 //! Paths are followed below the file system's root and never through a symbolic link, so that nobody who changes the
 //! tree meanwhile can lead us elsewhere.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+use procfs::mountinfo::Table;
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
 
-use crate::object;
+use crate::object::{self, Write};
 use crate::overlay_format::Handle;
 use crate::plan::{Contents, Directory, FileSystemPlan, Hold, Rel, Step};
+use crate::record::{Known, Progress, Record};
 use crate::sys;
 
 /// Where it stopped, and why.
 pub type Failed = (PathBuf, io::Error);
 
+/// How plans are carried out.
+pub struct Manner<'a> {
+    /// What the stage is called.
+    pub stage: &'a str,
+    /// After a crash: what is there already was made by us.
+    pub again: bool,
+    pub fuse: &'a Fuse,
+    /// What is mounted for everybody else.
+    pub mounts: &'a RefCell<Table>,
+}
+
 /// One file system's plan, all phases; at the end everything is on the disk.
-pub fn apply(
-    plan: &FileSystemPlan,
-    stage: &str,
-    lower: &Path,
-    layer: &Path,
-    again: bool,
-    fuse: &Fuse,
-) -> Result<(), Failed> {
+pub fn apply(plan: &FileSystemPlan, lower: &Path, layer: &Path, manner: &Manner<'_>) -> Result<(), Failed> {
     let failed = |error| (plan.mount_point.0.clone(), error);
-    if again && is_done(layer, ALL_DONE).map_err(failed)? {
+    let record = Record::open(layer).map_err(failed)?;
+    let mut known = record.read().map_err(failed)?;
+    if known.progress == Progress::AllDone {
         return Ok(());
     }
     let root = open_directory(lower).map_err(failed)?;
-    let stage_name = Path::new(stage);
-    make_directory(root.as_fd(), stage_name, 0o700).map_err(failed)?;
-    let apply =
-        Apply { plan, lower, layer, again, fuse, stage: beneath(root.as_fd(), stage_name).map_err(failed)?, root };
-    if !again || !is_done(layer, CONTENTS_DONE).map_err(failed)? {
+    let mut apply = Apply { plan, lower, layer, manner, root, stage: None };
+    apply.stage = apply.find_stage(known).map_err(failed)?;
+    if known.progress == Progress::Begun {
+        if apply.stage.is_none() {
+            let (stage, ino) = apply.make_stage().map_err(failed)?;
+            known.stage = Some(ino);
+            record.write(known).map_err(failed)?;
+            apply.stage = Some(stage);
+        }
         apply.holds()?;
-        apply.each(&plan.steps, Apply::step, step_at)?;
+        apply.each(&plan.steps, Apply::step, Step::at)?;
         apply.each(&plan.contents, Apply::contents, |contents| &contents.at)?;
-        fuse.burn();
+        apply.burn();
         // Behind this nothing tells any more what was done, and others change what is there.
         rustix::fs::syncfs(&apply.root).map_err(|error| failed(error.into()))?;
-        say_done(layer, CONTENTS_DONE).map_err(failed)?;
+        known.progress = Progress::ContentsDone;
+        record.write(known).map_err(failed)?;
     }
-    fuse.burn();
-    // What had to go, goes.
-    std::fs::remove_dir_all(lower.join(stage)).map_err(failed)?;
-    fuse.burn();
+    apply.burn();
+    apply.remove_stage().map_err(|error| (plan.mount_point.join(manner.stage), error))?;
+    apply.burn();
     apply.each(&plan.directories, Apply::directory, |directory| &directory.at)?;
     rustix::fs::syncfs(&apply.root).map_err(|error| failed(error.into()))?;
-    say_done(layer, ALL_DONE).map_err(failed)
-}
-
-/// Files in the layer of a file system that say up to where its plan was carried out, for good.
-const CONTENTS_DONE: &str = "contents-done";
-const ALL_DONE: &str = "all-done";
-
-fn is_done(layer: &Path, what: &str) -> io::Result<bool> {
-    layer.join(what).try_exists()
-}
-
-fn say_done(layer: &Path, what: &str) -> io::Result<()> {
-    File::create(layer.join(what))?;
-    File::open(layer)?.sync_all()
+    known.progress = Progress::AllDone;
+    record.write(known).map_err(failed)
 }
 
 /// Ends this process after so many operations, as a crash would: for the test that a crash can be recovered from.
@@ -89,14 +90,68 @@ struct Apply<'a> {
     plan: &'a FileSystemPlan,
     lower: &'a Path,
     layer: &'a Path,
-    /// After a crash: what is there already was made by us.
-    again: bool,
-    fuse: &'a Fuse,
+    manner: &'a Manner<'a>,
     root: OwnedFd,
-    stage: OwnedFd,
+    /// `None` behind its removal.
+    stage: Option<OwnedFd>,
 }
 
 impl Apply<'_> {
+    fn burn(&self) {
+        self.manner.fuse.burn();
+    }
+
+    fn stage(&self) -> io::Result<BorrowedFd<'_>> {
+        self.stage.as_ref().map(AsFd::as_fd).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// The stage of an earlier attempt. The root may be a directory in which everybody makes what they like: what
+    /// somebody else has put there under this name decides nothing.
+    fn find_stage(&self, known: Known) -> io::Result<Option<OwnedFd>> {
+        let name = Path::new(self.manner.stage);
+        if !self.manner.again || ino_of(self.root.as_fd(), name)?.is_none() {
+            return Ok(None);
+        }
+        let stage = beneath(self.root.as_fd(), name)?;
+        let found = object::stat(stage.as_fd())?;
+        let is_private = found.st_mode & 0o777 == 0o700 && found.st_uid == rustix::process::geteuid().as_raw();
+        let is_it = match known.stage {
+            Some(ino) => found.st_ino == ino,
+            // The crash came before its number was noted: nothing was done in it.
+            None => std::fs::read_dir(self.lower.join(name))?.next().is_none(),
+        };
+        match known.progress {
+            _ if is_private && is_it => Ok(Some(stage)),
+            Progress::Begun => Err(io::Error::other(format!("{} there was made by somebody else", self.manner.stage))),
+            // It is not needed any more.
+            Progress::ContentsDone | Progress::AllDone => Ok(None),
+        }
+    }
+
+    /// A new one, for nobody else, and its number.
+    fn make_stage(&self) -> io::Result<(OwnedFd, u64)> {
+        let name = Path::new(self.manner.stage);
+        rustix::fs::mkdirat(&self.root, name, Mode::from_raw_mode(0o700))?;
+        let stage = beneath(self.root.as_fd(), name)?;
+        let ino = object::stat(stage.as_fd())?.st_ino;
+        Ok((stage, ino))
+    }
+
+    /// What had to go, goes. What somebody has mounted in it would be unmounted by that.
+    fn remove_stage(&self) -> io::Result<()> {
+        let Some(stage) = &self.stage else { return Ok(()) };
+        let name = Path::new(self.manner.stage);
+        let place = self.plan.mount_point.join(name);
+        let mounts = self.manner.mounts.borrow_mut().read_again()?;
+        if let Some(mount) = mounts.iter().find(|mount| mount.mount_point.starts_with(&place)) {
+            return Err(io::Error::other(format!("{} is mounted there", mount.source.display())));
+        }
+        if ino_of(self.root.as_fd(), name)? != Some(object::stat(stage.as_fd())?.st_ino) {
+            return Err(io::Error::other("somebody has taken it away"));
+        }
+        std::fs::remove_dir_all(self.lower.join(name))
+    }
+
     fn each<T>(
         &self,
         items: &[T],
@@ -104,7 +159,7 @@ impl Apply<'_> {
         at: impl Fn(&T) -> &Rel,
     ) -> Result<(), Failed> {
         for (number, item) in items.iter().enumerate() {
-            self.fuse.burn();
+            self.burn();
             act(self, number, item).map_err(|error| (self.plan.mount_point.join(&at(item).0), error))?;
         }
         Ok(())
@@ -114,8 +169,8 @@ impl Apply<'_> {
         let mut directories = Vec::new();
         for (number, hold) in self.plan.holds.iter().enumerate() {
             match hold {
-                Hold::File { handle, .. } => {
-                    self.hold_file(number, handle).map_err(|error| (self.plan.mount_point.0.clone(), error))?;
+                Hold::File { handle, ino } => {
+                    self.hold_file(number, handle, *ino).map_err(|error| (self.plan.mount_point.0.clone(), error))?;
                 }
                 Hold::Directory { from, ino } => directories.push((number, from, *ino)),
             }
@@ -128,46 +183,48 @@ impl Apply<'_> {
         Ok(())
     }
 
-    fn hold_file(&self, number: usize, handle: &Handle) -> io::Result<()> {
+    fn hold_file(&self, number: usize, handle: &Handle, ino: u64) -> io::Result<()> {
         let name = hold_name(number);
-        if ino_of(self.stage.as_fd(), &name)?.is_some() {
+        if self.manner.again && ino_of(self.stage()?, &name)? == Some(ino) {
             return Ok(());
         }
-        self.fuse.burn();
+        self.burn();
         let file = self.open(handle, libc::O_PATH)?;
-        Ok(rustix::fs::linkat(file, "", &self.stage, &name, AtFlags::EMPTY_PATH)?)
+        Ok(rustix::fs::linkat(file, "", self.stage()?, &name, AtFlags::EMPTY_PATH)?)
     }
 
     fn hold_directory(&self, number: usize, from: &Rel, ino: u64) -> io::Result<()> {
-        self.fuse.burn();
+        self.burn();
         let Some((dir, name)) = self.parent(from)? else { return Ok(()) };
         if ino_of(dir.as_fd(), &name)? != Some(ino) {
             return Ok(());
         }
-        rename(dir.as_fd(), &name, self.stage.as_fd(), &hold_name(number))
+        rename(dir.as_fd(), &name, self.stage()?, &hold_name(number))
     }
 
     fn step(&self, number: usize, step: &Step) -> io::Result<()> {
-        let Some((dir, name)) = self.parent(step_at(step))? else { return Err(io::ErrorKind::NotFound.into()) };
+        let Some((dir, name)) = self.parent(step.at())? else { return Err(io::ErrorKind::NotFound.into()) };
         let dir = dir.as_fd();
         let found = ino_of(dir, &name)?;
         match step {
             Step::Trash { ino, .. } if found == Some(*ino) => {
-                rename(dir, &name, self.stage.as_fd(), &PathBuf::from(format!("gone-{number}")))
+                rename(dir, &name, self.stage()?, &PathBuf::from(format!("gone-{number}")))
             }
             Step::Trash { .. } => Ok(()),
             Step::Place { hold, .. } => self.place(*hold, dir, &name, found),
-            Step::Create { source, .. } if found.is_some() && self.again => self.find_created(number, source, found),
+            Step::Create { source, .. } if found.is_some() && self.manner.again => {
+                self.find_created(number, source, found)
+            }
             Step::Create { source, .. } => self.create(number, source, dir, &name),
             Step::Link { to, .. } => {
                 let Some((to_dir, to_name)) = self.parent(to)? else { return Err(io::ErrorKind::NotFound.into()) };
-                if found.is_some() && self.again && found == ino_of(to_dir.as_fd(), &to_name)? {
+                if found.is_some() && self.manner.again && found == ino_of(to_dir.as_fd(), &to_name)? {
                     return Ok(());
                 }
                 Ok(rustix::fs::linkat(to_dir, to_name, dir, &name, AtFlags::empty())?)
             }
             Step::MakeDir { .. } => match rustix::fs::mkdirat(dir, &name, Mode::from_raw_mode(0o700)) {
-                Err(rustix::io::Errno::EXIST) if self.again && is_directory(dir, &name)? => Ok(()),
+                Err(rustix::io::Errno::EXIST) if self.manner.again && is_directory(dir, &name)? => Ok(()),
                 made => Ok(made?),
             },
         }
@@ -177,43 +234,49 @@ impl Apply<'_> {
         let held = hold_name(number);
         match &self.plan.holds[number] {
             Hold::File { ino, .. } if found == Some(*ino) => Ok(()),
-            Hold::File { .. } => Ok(rustix::fs::linkat(&self.stage, held, dir, name, AtFlags::empty())?),
-            Hold::Directory { .. } if ino_of(self.stage.as_fd(), &held)?.is_none() => Ok(()),
-            Hold::Directory { .. } => rename(self.stage.as_fd(), &held, dir, name),
+            Hold::File { .. } => Ok(rustix::fs::linkat(self.stage()?, held, dir, name, AtFlags::empty())?),
+            Hold::Directory { .. } if ino_of(self.stage()?, &held)?.is_none() => Ok(()),
+            Hold::Directory { .. } => rename(self.stage()?, &held, dir, name),
         }
     }
 
     /// Complete before it has its name.
     fn create(&self, number: usize, source: &Rel, dir: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
         let made = PathBuf::from(format!("new-{number}"));
-        if ino_of(self.stage.as_fd(), &made)?.is_some() {
-            rustix::fs::unlinkat(&self.stage, &made, AtFlags::empty())?;
+        if ino_of(self.stage()?, &made)?.is_some() {
+            rustix::fs::unlinkat(self.stage()?, &made, AtFlags::empty())?;
         }
         let source = object::open(&self.layer.join(&source.0))?;
-        object::create_like(source.as_fd(), self.stage.as_fd(), &made)?;
-        self.fuse.burn();
+        object::create_like(source.as_fd(), self.stage()?, &made)?;
+        self.burn();
         // The name in the stage tells from now on who has made it.
-        Ok(rustix::fs::linkat(&self.stage, &made, dir, name, AtFlags::empty())?)
+        Ok(rustix::fs::linkat(self.stage()?, &made, dir, name, AtFlags::empty())?)
     }
 
     /// The name of a new object is taken: by that object, or this is an error. A crash may have lost the data of a file
-    /// and not its attributes. As long as nobody has changed the file since, it gets its contents again.
+    /// and not its attributes, and where writing to the disk has failed, they are in memory only: as long as nobody has
+    /// changed the file since, it gets its contents again.
     fn find_created(&self, number: usize, source: &Rel, found: Option<u64>) -> io::Result<()> {
         let made = PathBuf::from(format!("new-{number}"));
-        if ino_of(self.stage.as_fd(), &made)? != found {
+        if ino_of(self.stage()?, &made)? != found {
             return Err(rustix::io::Errno::EXIST.into());
         }
         let source = object::open(&self.layer.join(&source.0))?;
-        let target = object::open_at(self.stage.as_fd(), &made)?;
+        let target = object::open_at(self.stage()?, &made)?;
         let (wanted, is) = (object::stat(source.as_fd())?, object::stat(target.as_fd())?);
         let time = |stat: &rustix::fs::Stat| (stat.st_mtime, stat.st_mtime_nsec);
         let is_unchanged = object::kind(&wanted) == rustix::fs::FileType::RegularFile && time(&wanted) == time(&is);
-        if is_unchanged {
-            let (from, to) = (object::reopen(source.as_fd(), false)?, object::reopen(target.as_fd(), false)?);
-            if !object::same_contents(&from, &to)? {
-                object::copy_contents(&from, &object::reopen(target.as_fd(), true)?)?;
-                object::copy_attributes(source.as_fd(), target.as_fd())?;
+        // Until its time is right again it looks as if somebody else had changed it.
+        let mark = PathBuf::from(format!("again-{number}"));
+        let is_marked = ino_of(self.stage()?, &mark)?.is_some();
+        if is_unchanged || is_marked {
+            if !is_marked {
+                rustix::fs::mknodat(self.stage()?, &mark, rustix::fs::FileType::RegularFile, Mode::RUSR, 0)?;
             }
+            let (from, to) = (object::reopen(source.as_fd(), false)?, object::reopen(target.as_fd(), true)?);
+            object::copy_contents(&from, &to, Write::Everything)?;
+            object::copy_attributes(source.as_fd(), target.as_fd())?;
+            rustix::fs::unlinkat(self.stage()?, &mark, AtFlags::empty())?;
         }
         Ok(())
     }
@@ -222,20 +285,24 @@ impl Apply<'_> {
         let source = object::open(&self.layer.join(&contents.source.0))?;
         let target = match self.open(&contents.handle, libc::O_PATH) {
             // A program that was being run, and is replaced already.
-            Err(error) if self.again && error.raw_os_error() == Some(libc::ESTALE) => {
-                return self.find_replaced(contents, source.as_fd()).and_then(|is_it| match is_it {
-                    true => Ok(()),
+            Err(error) if self.manner.again && error.raw_os_error() == Some(libc::ESTALE) => {
+                return match self.find_replaced(contents, source.as_fd())? {
+                    true => self.replace(number, contents),
                     false => Err(error),
-                });
+                };
             }
             target => target?,
         };
         if object::kind(&object::stat(source.as_fd())?) == rustix::fs::FileType::RegularFile {
             let from = object::reopen(source.as_fd(), false)?;
-            let same = object::same_contents(&from, &object::reopen(target.as_fd(), false)?)?;
+            // After a failure what is read is what should have been written: the kernel takes it for written, and says
+            // nothing of it a second time.
+            let again = self.manner.again;
+            let write = if again { Write::Everything } else { Write::Differences };
+            let same = !again && object::same_contents(&from, &object::reopen(target.as_fd(), false)?)?;
             match object::reopen(target.as_fd(), true) {
                 _ if same => {}
-                Ok(to) => object::copy_contents(&from, &to)?,
+                Ok(to) => object::copy_contents(&from, &to, write)?,
                 // A program that is being run: the new one takes its name.
                 Err(error) if error.raw_os_error() == Some(libc::ETXTBSY) => return self.replace(number, contents),
                 Err(error) => return Err(error),
@@ -262,20 +329,25 @@ impl Apply<'_> {
 
     fn replace(&self, number: usize, contents: &Contents) -> io::Result<()> {
         let made = PathBuf::from(format!("busy-{number}"));
-        if ino_of(self.stage.as_fd(), &made)?.is_some() {
-            rustix::fs::unlinkat(&self.stage, &made, AtFlags::empty())?;
+        if ino_of(self.stage()?, &made)?.is_some() {
+            rustix::fs::unlinkat(self.stage()?, &made, AtFlags::empty())?;
         }
         let source = object::open(&self.layer.join(&contents.source.0))?;
-        object::create_like(source.as_fd(), self.stage.as_fd(), &made)?;
+        object::create_like(source.as_fd(), self.stage()?, &made)?;
         let Some((dir, name)) = self.parent(&contents.at)? else { return Err(io::ErrorKind::NotFound.into()) };
-        Ok(rustix::fs::renameat(&self.stage, &made, dir, &name)?)
+        Ok(rustix::fs::renameat(self.stage()?, &made, dir, &name)?)
     }
 
     fn directory(&self, _number: usize, directory: &Directory) -> io::Result<()> {
         let source = object::open(&self.layer.join(&directory.source.0))?;
         let target = match directory.at.as_os_str().is_empty() {
-            true => object::open(self.lower)?,
-            false => beneath(self.root.as_fd(), &directory.at)?,
+            true => object::open(self.lower),
+            false => beneath(self.root.as_fd(), &directory.at),
+        };
+        let target = match target {
+            // Others may have removed or replaced it since it was made: nothing is to be said of it.
+            Err(error) if self.manner.again && is_elsewhere(&error) => return Ok(()),
+            target => target?,
         };
         object::copy_rights(source.as_fd(), target.as_fd())?;
         let mut wanted = object::stat(source.as_fd())?;
@@ -299,7 +371,7 @@ impl Apply<'_> {
         };
         match dir {
             Ok(dir) => Ok(Some((dir, name))),
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+            Err(error) if is_elsewhere(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -307,16 +379,6 @@ impl Apply<'_> {
     fn open(&self, handle: &Handle, flags: i32) -> io::Result<OwnedFd> {
         let mount = File::open(self.lower)?;
         sys::open_by_handle(mount.as_fd(), handle.kind, &handle.bytes, flags)
-    }
-}
-
-fn step_at(step: &Step) -> &Rel {
-    match step {
-        Step::Trash { at, .. }
-        | Step::Place { at, .. }
-        | Step::Create { at, .. }
-        | Step::Link { at, .. }
-        | Step::MakeDir { at } => at,
     }
 }
 
@@ -334,11 +396,9 @@ fn beneath(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat2(root, path, flags, Mode::empty(), resolve)?)
 }
 
-fn make_directory(dir: BorrowedFd<'_>, name: &Path, mode: u32) -> io::Result<()> {
-    match rustix::fs::mkdirat(dir, name, Mode::from_raw_mode(mode)) {
-        Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+/// There is no directory of this name.
+fn is_elsewhere(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 fn rename(from: BorrowedFd<'_>, name: &Path, to: BorrowedFd<'_>, new_name: &Path) -> io::Result<()> {

@@ -1,7 +1,10 @@
 //! One try, from its beginning to the decision. Until then nothing outside has changed, and if this process ends,
 //! however that comes about, the kernel drops everything.
 
+use procfs::mountinfo::{self, Mount, Table};
 use procfs::{MagicLink, ProcessId, Status};
+use std::cell::RefCell;
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,20 +16,23 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
+use rustix::event::{poll, PollFd, PollFlags};
 use rustix::time::{clock_gettime, ClockId};
 
-use crate::apply::Fuse;
+use crate::apply::{Fuse, Manner};
 use crate::changes::Changes;
+use crate::check::{self, Surroundings};
 use crate::error::{set_up, LayerError};
-use crate::gate::{Asker, Gate, Reached};
+use crate::gate::{Asker, Asking, Gate, Reached};
 use crate::held::{Collector, Held, Stream};
 use crate::image::LayerImage;
 use crate::inside::{Inside, Message, DECIDE, GO, STAGES};
 use crate::plan::{FileSystemPlan, Plan, PLAN_NAME, PLAN_VERSION};
+use crate::record::Record;
 use crate::scan::{self, Moment};
 use crate::sys;
 use crate::terminal::{Carrier, Joint, UsersTerminal};
-use crate::view::View;
+use crate::view::{Layered, View};
 
 /// May COMMAND speak to somebody outside?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +99,9 @@ pub struct Attempt {
     plans: Vec<FileSystemPlan>,
     begun: Moment,
     phase: Phase,
+    /// Of everybody else, and what it was at the beginning.
+    mounts: RefCell<Table>,
+    mounts_before: Vec<Mount>,
 }
 
 /// What a signal means, by how far the try is.
@@ -108,11 +117,25 @@ struct Progress {
 }
 
 const RUNNING: u8 = 0;
-const DECIDING: u8 = 1;
-const KEEPING: u8 = 2;
+/// The deciding command runs.
+const JUDGING: u8 = 1;
+const DECIDING: u8 = 2;
+const KEEPING: u8 = 3;
+/// What is left is to show what was printed.
+const KEPT: u8 = 4;
+/// What is left is to say why not.
+const OVER: u8 = 5;
+/// A signal has ended it: nothing comes after this.
+const GIVEN_UP: u8 = 6;
 
 /// Signals that mean: enough; and the one that says that the terminal's size has changed.
 const AWAITED: [i32; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGWINCH];
+
+/// Those of them that whoever started us (nohup(1), a shell behind `&`) has not said to ignore: a signal that is
+/// blocked arrives also if it is ignored.
+fn awaited() -> Vec<i32> {
+    AWAITED.into_iter().filter(|&signal| !sys::is_ignored(signal)).collect()
+}
 
 impl Attempt {
     /// Runs COMMAND to its end, and looks at what it did. Call it from a process with one thread.
@@ -123,16 +146,21 @@ impl Attempt {
         let cwd = std::env::current_dir().map_err(set_up("the working directory"))?;
         let image = LayerImage::create(&options.layer_dir)?;
         let begun = beginning();
+        let failed = || set_up(mountinfo::PATH);
+        let mut mounts = Table::open().map_err(failed())?;
+        let mounts_before = mounts.read_again().map_err(failed())?;
         let view = View::build(&image)?;
-        sys::block_signals(&AWAITED);
         let started = start(&mut options, &view, cwd)?;
-        let mut attempt = Attempt { view, image, plans: Vec::new(), begun, phase: started.phase.clone() };
+        let (plans, phase, mounts) = (Vec::new(), started.phase.clone(), RefCell::new(mounts));
+        let mut attempt = Attempt { view, image, plans, begun, phase, mounts, mounts_before };
         let ran = attempt.follow(started, &options)?;
         Ok((attempt, ran))
     }
 
     fn follow(&mut self, mut started: Started, options: &TryOptions) -> Result<Ran, LayerError> {
         let result = started.await_command(options);
+        // From here on the first process's number may be another's.
+        self.phase.advance(DECIDING);
         let left = processes_of(started.first);
         sys::kill(started.first, libc::SIGKILL);
         let _ = sys::wait_for(started.first);
@@ -142,7 +170,6 @@ impl Attempt {
             input.give_back();
         }
         let (status, decided) = result?;
-        self.phase.set(DECIDING);
         let printed = started.collector.finish().map_err(set_up("what was printed"))?;
         self.view.close().map_err(set_up("unmounting the view"))?;
         let changes = self.scan()?;
@@ -164,37 +191,78 @@ impl Attempt {
     /// overwritten by `force`. With `crash_after`, this process ends after so many operations as if the machine had
     /// stopped, so that a test of `resume` has something to resume.
     pub fn keep(mut self, force: bool, crash_after: Option<u64>) -> Result<(), LayerError> {
+        let result = self.keep_all(force, crash_after);
+        self.phase.advance(if result.is_ok() { KEPT } else { OVER });
+        result
+    }
+
+    fn keep_all(&mut self, force: bool, crash_after: Option<u64>) -> Result<(), LayerError> {
         // Somebody may have changed something while it was decided.
         let changes = self.scan()?;
         if let (Some((path, _)), false) = (changes.conflicts.first(), force) {
             return Err(LayerError::Conflict { count: changes.conflicts.len(), path: path.clone() });
         }
-        for (path, needed) in &changes.needed {
-            let room = rustix::fs::statvfs(path).map_err(|error| intent("room")(error.into()))?;
+        for (number, needed) in changes.needed {
+            let layer = self.layer(number);
+            let room = rustix::fs::statvfs(&layer.lower).map_err(|error| intent("room")(error.into()))?;
             let free = room.f_bfree * room.f_frsize;
-            if *needed > free {
-                return Err(LayerError::NoRoom { path: path.clone(), needed: *needed, free });
+            if needed > free {
+                return Err(LayerError::NoRoom { path: layer.mount_point.clone(), needed, free });
             }
         }
         let file_systems: Vec<FileSystemPlan> = self.plans.drain(..).filter(|plan| !plan.is_empty()).collect();
         if file_systems.is_empty() {
             return Ok(());
         }
-        self.phase.set(KEEPING);
-        let stage = format!(".speculator-try-{}-{}", std::process::id(), beginning().0);
+        self.check(&file_systems)?;
+        self.phase.advance(KEEPING);
+        let stage = stage_name().map_err(intent("a name"))?;
         let plan = Plan { version: PLAN_VERSION, stage, boot: boot(), file_systems };
-        write_plan(&plan, &self.view.image()).and_then(|()| self.view.sync()).map_err(intent("the layer"))?;
-        let name = self.image.publish().map_err(intent("a name for the layer"))?;
+        self.write(&plan).map_err(intent("the layer"))?;
+        let name = self.image.publish().map_err(|(source, left)| match left {
+            None => intent("a name for the layer")(source),
+            Some(layer) => LayerError::Partly { path: layer.clone(), source, layer },
+        })?;
         let fuse = Fuse::new(crash_after);
+        let manner = Manner { stage: &plan.stage, again: false, fuse: &fuse, mounts: &self.mounts };
         for file_system in &plan.file_systems {
-            let layer = self.view.layers.iter().find(|layer| layer.number == file_system.layer);
-            // INVARIANT: the plan was made from these layers.
-            let layer = layer.expect("a plan is of a layer");
-            crate::apply::apply(file_system, &plan.stage, &layer.lower, &layer.layer, false, &fuse)
+            let layer = self.layer(file_system.layer);
+            crate::apply::apply(file_system, &layer.lower, &layer.layer, &manner)
                 .map_err(|(path, source)| LayerError::Partly { path, source, layer: name.clone() })?;
         }
         self.image.discard().map_err(|source| LayerError::Partly { path: name.clone(), source, layer: name.clone() })
     }
+
+    fn layer(&self, number: usize) -> &Layered {
+        let layer = self.view.layers.iter().find(|layer| layer.number == number);
+        // INVARIANT: numbers of layers come from this list.
+        layer.expect("a layer's number is of a layer")
+    }
+
+    fn check(&self, plans: &[FileSystemPlan]) -> Result<(), LayerError> {
+        let mounts = self.mounts.borrow_mut().read_again().map_err(intent(mountinfo::PATH))?;
+        let place = |mount: &Mount| (mount.id, mount.dev, mount.mount_point.clone());
+        let before: HashSet<_> = self.mounts_before.iter().map(place).collect();
+        let new_mounts = mounts.into_iter().filter(|mount| !before.contains(&place(mount))).collect();
+        let layer_dirs = self.image.directories().map_err(intent("the layer's directory"))?;
+        let around = Surroundings { new_mounts, layer_dirs };
+        plans.iter().try_for_each(|plan| check::check(plan, self.layer(plan.layer), &around))
+    }
+
+    /// The plan, and what will be said of how far it is, into the layer.
+    fn write(&self, plan: &Plan) -> io::Result<()> {
+        for file_system in &plan.file_systems {
+            Record::create(&self.layer(file_system.layer).layer)?;
+        }
+        write_plan(plan, &self.view.image())?;
+        self.view.sync()
+    }
+}
+
+/// Nobody can guess it: where everybody makes what they like, nobody has made it before.
+fn stage_name() -> io::Result<String> {
+    let random = procfs::machine::setting("kernel/random/uuid")?;
+    Ok(format!(".speculator-try-{random}"))
 }
 
 fn intent(what: &str) -> impl FnOnce(io::Error) -> LayerError {
@@ -231,8 +299,12 @@ impl Phase {
         Phase(Arc::new(Progress { phase, first: AtomicI32::new(first), command, terminal: Mutex::default() }))
     }
 
-    fn set(&self, phase: u8) {
-        self.0.phase.store(phase, Ordering::SeqCst);
+    /// If a signal has ended it already, this process ends any moment.
+    fn advance(&self, to: u8) {
+        let next = |phase| (phase != GIVEN_UP).then_some(to);
+        while self.0.phase.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).is_err() {
+            std::thread::park();
+        }
     }
 
     fn terminal(&self) -> Option<Joint> {
@@ -243,13 +315,14 @@ impl Phase {
         *self.0.terminal.lock().unwrap_or_else(PoisonError::into_inner) = joint;
     }
 
-    /// The first signal is COMMAND's to answer; the next ends everything. While it is decided, a signal is a no; while
-    /// it is kept, it is too late.
-    fn watch(self) {
+    /// The first signal is COMMAND's to answer, as long as it or somebody whom it leads is there; the next ends
+    /// everything. While it is decided, by whomever, a signal is a no; while it is kept, it is too late; afterwards it
+    /// ends what is left to be shown.
+    fn watch(self, awaited: Vec<i32>) {
         std::thread::spawn(move || {
             let mut passed_on = false;
             loop {
-                match sys::await_signal(&AWAITED, 1000) {
+                match sys::await_signal(&awaited, 1000) {
                     None => {}
                     Some(libc::SIGWINCH) => self.terminal().iter().for_each(Joint::resize),
                     Some(signal) => self.take(signal, &mut passed_on),
@@ -260,18 +333,27 @@ impl Phase {
 
     fn take(&self, signal: i32, passed_on: &mut bool) {
         let first = self.0.first.load(Ordering::SeqCst);
-        match self.0.phase.load(Ordering::SeqCst) {
+        let phase = self.0.phase.load(Ordering::SeqCst);
+        match phase {
             KEEPING => {}
-            DECIDING => self.give_up(signal),
-            _ if !*passed_on => {
+            KEPT => leave(signal, "interrupted: kept, but not everything that COMMAND printed was shown"),
+            OVER => leave(signal, "interrupted"),
+            RUNNING if !*passed_on => {
                 *passed_on = true;
                 match self.0.command.load(Ordering::SeqCst) {
                     0 => sys::kill(first, libc::SIGKILL),
-                    command => sys::kill(-command, signal),
+                    command if leads(first, command) => sys::kill(-command, signal),
+                    _ => self.take(signal, passed_on),
                 }
             }
             _ => {
-                sys::kill(first, libc::SIGKILL);
+                let next = self.0.phase.compare_exchange(phase, GIVEN_UP, Ordering::SeqCst, Ordering::SeqCst);
+                if next.is_err() {
+                    return self.take(signal, passed_on);
+                }
+                if phase != DECIDING {
+                    sys::kill(first, libc::SIGKILL);
+                }
                 self.give_up(signal);
             }
         }
@@ -284,6 +366,23 @@ impl Phase {
     }
 }
 
+/// Whoever has to be told may be the one who does not read: nothing is waited for, and no lock is taken.
+fn leave(signal: i32, words: &str) -> ! {
+    let stderr = rustix::stdio::stderr();
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut polls = [PollFd::new(&stderr, PollFlags::OUT)];
+    if poll(&mut polls, Some(&now)).is_ok() && polls[0].revents().contains(PollFlags::OUT) {
+        let _ = rustix::io::write(stderr, format!("speculator: {words}\n").as_bytes());
+    }
+    sys::exit_now(128 + signal)
+}
+
+/// Whether somebody inside is in this process group. The number of one that has ended can be another's.
+fn leads(first: i32, group: i32) -> bool {
+    let group_of = |pid| rustix::process::getpgid(rustix::process::Pid::from_raw(pid)).ok();
+    processes_of(first).iter().any(|process| group_of(process.pid).is_some_and(|found| found.as_raw_pid() == group))
+}
+
 /// COMMAND runs, or is about to.
 struct Started {
     first: i32,
@@ -294,9 +393,13 @@ struct Started {
     phase: Phase,
     input: Option<Input>,
     carrier: Option<Carrier>,
+    /// Closed when nobody waits for the answer to a question any more.
+    questions: Option<io::PipeWriter>,
 }
 
 fn start(options: &mut TryOptions, view: &View, cwd: PathBuf) -> Result<Started, LayerError> {
+    let awaited = awaited();
+    sys::block_signals(&awaited);
     let pipe = || io::pipe().map_err(set_up("a pipe"));
     let users = match options.terminal {
         true => Some(UsersTerminal::open().map_err(set_up("the terminal"))?),
@@ -331,7 +434,7 @@ fn start(options: &mut TryOptions, view: &View, cwd: PathBuf) -> Result<Started,
     };
     drop(inside);
     let phase = Phase::new(first);
-    phase.clone().watch();
+    phase.clone().watch(awaited);
     let collector = Collector::start(&options.layer_dir, outputs).map_err(set_up("a file for what is printed"))?;
     let mut started = Started {
         first,
@@ -342,6 +445,7 @@ fn start(options: &mut TryOptions, view: &View, cwd: PathBuf) -> Result<Started,
         phase,
         input: input.map(Input::start),
         carrier: None,
+        questions: None,
     };
     let result = started.open_gate(options, users);
     if result.is_err() {
@@ -355,6 +459,7 @@ fn start(options: &mut TryOptions, view: &View, cwd: PathBuf) -> Result<Started,
 impl Started {
     /// Everybody inside is gone.
     fn leave_terminal(&mut self) {
+        self.questions = None;
         self.phase.join_terminal(None);
         if let Some(carrier) = self.carrier.take() {
             carrier.finish();
@@ -374,7 +479,9 @@ impl Started {
             return Err(self.failure(message, options));
         };
         let listener = sys::descriptor_of(self.first, number).map_err(set_up("the system-call filter's descriptor"))?;
-        let asker = options.asker.take().map(|asker| undisturbed(asker, self.phase.terminal()));
+        let (over, end) = io::pipe().map_err(set_up("a pipe"))?;
+        self.questions = Some(end);
+        let asker = options.asker.take().map(|asker| undisturbed(asker, self.phase.terminal(), over.into()));
         let gate = Gate::new(listener, options.network, asker, Arc::clone(&self.reached));
         std::thread::spawn(move || gate.run());
         self.orders.write_all(&[GO]).map_err(set_up("the first process"))
@@ -416,6 +523,7 @@ impl Started {
         if options.keep_if.is_none() {
             return Ok((status, None));
         }
+        self.phase.advance(JUDGING);
         self.orders.write_all(&[DECIDE]).map_err(|_| LayerError::InsideDied)?;
         match Message::read(&mut self.messages) {
             Some(Message::Decided(decided)) => Ok((status, Some(decided))),
@@ -425,10 +533,10 @@ impl Started {
 }
 
 /// Asks while nothing else uses the terminal.
-fn undisturbed(asker: Asker, terminal: Option<Joint>) -> Asker {
+fn undisturbed(asker: Asker, terminal: Option<Joint>, over: OwnedFd) -> Asking {
     Box::new(move |reached| {
         let _pause = terminal.as_ref().map(Joint::pause);
-        asker(reached)
+        asker(reached, over.as_fd())
     })
 }
 

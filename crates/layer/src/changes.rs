@@ -11,8 +11,8 @@ pub struct Changes {
     pub list: Vec<Change>,
     /// What somebody outside changed while the try went on, and the try as well.
     pub conflicts: Vec<(PathBuf, &'static str)>,
-    /// Bytes that keeping needs, for each file system: where it is mounted, and how many.
-    pub(crate) needed: Vec<(PathBuf, u64)>,
+    /// Bytes that keeping needs, for each layer, by its number.
+    pub(crate) needed: Vec<(usize, u64)>,
 }
 
 /// One change.

@@ -51,6 +51,24 @@ pub enum LayerError {
         /// Bytes that are free.
         free: u64,
     },
+    /// There are not enough inodes to keep everything.
+    #[error("cannot keep: {} needs {needed} inodes and has {free}; remove files there and try again, everything was undone", path.display())]
+    NoInodes {
+        /// The file system.
+        path: PathBuf,
+        /// New ones.
+        needed: u64,
+        /// Those that are free.
+        free: u64,
+    },
+    /// The file system would refuse it half way.
+    #[error("cannot keep: {}: {why}; everything was undone", path.display())]
+    Unkeepable {
+        /// What.
+        path: PathBuf,
+        /// Why, and what to do.
+        why: String,
+    },
     /// Keeping would undo what somebody else did.
     #[error("cannot keep: somebody else changed {count} of these things as well, such as {}; everything was undone, use --force to let COMMAND win", path.display())]
     Conflict {
@@ -78,7 +96,7 @@ pub enum LayerError {
         layer: PathBuf,
     },
     /// What was held back could not be written out.
-    #[error("kept, but what COMMAND printed cannot be shown: {}; it is lost", why(.0))]
+    #[error("kept, but what COMMAND printed cannot be shown: {}; check where stdout and stderr lead", why(.0))]
     Release(io::Error),
     /// A layer that was left behind by a crash.
     #[error("cannot finish {}: {what}; it was left as it is", layer.display())]

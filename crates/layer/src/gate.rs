@@ -8,7 +8,7 @@
 use procfs::{MagicLink, ThreadId};
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -132,8 +132,12 @@ pub fn filter() -> Vec<libc::sock_filter> {
     program
 }
 
-/// Somebody who decides whether COMMAND may speak to outside: asked once.
-pub type Asker = Box<dyn Fn(&Reached) -> bool + Send>;
+/// Somebody who decides whether COMMAND may speak to outside: asked once. When the descriptor can be read, nobody waits
+/// for the answer any more.
+pub type Asker = Box<dyn Fn(&Reached, BorrowedFd<'_>) -> bool + Send>;
+
+/// The same, with the descriptor.
+pub type Asking = Box<dyn Fn(&Reached) -> bool + Send>;
 
 /// An attempt to reach past the layer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -162,14 +166,14 @@ pub enum Verdict {
 pub struct Gate {
     listener: OwnedFd,
     network: Network,
-    asker: Option<Asker>,
+    asker: Option<Asking>,
     answer: Option<bool>,
     reached: Arc<Mutex<Vec<Reached>>>,
 }
 
 impl Gate {
     /// What is found out is put into `reached`.
-    pub fn new(listener: OwnedFd, network: Network, asker: Option<Asker>, reached: Arc<Mutex<Vec<Reached>>>) -> Gate {
+    pub fn new(listener: OwnedFd, network: Network, asker: Option<Asking>, reached: Arc<Mutex<Vec<Reached>>>) -> Gate {
         Gate { listener, network, asker, answer: None, reached }
     }
 

@@ -3,7 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::thread::JoinHandle;
@@ -111,7 +111,7 @@ impl Held {
     }
 
     /// Bytes printed.
-    fn total(&self) -> u64 {
+    pub fn total(&self) -> u64 {
         self.pieces.iter().map(|(_, len)| len).sum()
     }
 
@@ -140,6 +140,11 @@ impl Held {
         Ok(pieces)
     }
 
+    /// Why not everything that was printed is here.
+    pub fn failed(&self) -> Option<&io::Error> {
+        self.failed.as_ref()
+    }
+
     /// Writes everything into a new file, on both streams as it came.
     pub fn save(&self, path: &Path) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
@@ -148,28 +153,47 @@ impl Held {
 
     /// Writes everything to our own standard output and error. A reader that is gone is no failure.
     pub fn release(&self) -> io::Result<()> {
-        if let Some(error) = &self.failed {
-            return Err(io::Error::new(error.kind(), error.to_string()));
-        }
         let mut at = 0;
         for &(stream, len) in &self.pieces {
             let piece = Piece { spool: &self.spool, at, end: at + len };
-            let result = match stream {
-                Stream::Out => copy(piece, &mut io::stdout().lock()),
-                Stream::Err => copy(piece, &mut io::stderr().lock()),
-            };
-            match result {
-                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
-                _ => at += len,
+            match stream {
+                Stream::Out => copy(piece, &mut Patient(rustix::stdio::stdout()))?,
+                Stream::Err => copy(piece, &mut Patient(rustix::stdio::stderr()))?,
             }
+            at += len;
         }
-        Ok(())
+        match &self.failed {
+            None => Ok(()),
+            Some(error) => Err(io::Error::new(error.kind(), error.to_string())),
+        }
     }
 }
 
 fn copy(mut from: Piece<'_>, to: &mut impl Write) -> io::Result<()> {
-    io::copy(&mut from, to)?;
-    to.flush()
+    match io::copy(&mut from, to) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        _ => to.flush(),
+    }
+}
+
+/// A stream that others may have made non-blocking: waits for its reader all the same.
+struct Patient(BorrowedFd<'static>);
+
+impl Write for Patient {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        loop {
+            match rustix::io::write(self.0, bytes) {
+                Err(rustix::io::Errno::AGAIN) => {
+                    let _ = poll(&mut [PollFd::new(&self.0, PollFlags::OUT)], None);
+                }
+                written => return Ok(written?),
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 struct Piece<'a> {

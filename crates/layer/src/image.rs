@@ -2,14 +2,16 @@
 //! itself. A kill leaves nothing behind. The file gets a name only when the decision to keep is made durable
 //! ([`LayerImage::publish`]).
 
+use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use external_sync::e2fsprogs;
 use external_sync::loop_device::{AttachError, LoopDevice};
-use rustix::fs::{AtFlags, CWD};
+use rustix::fs::{AtFlags, Mode, OFlags, CWD};
 use rustix::mount::MountFlags;
 
 use crate::error::{set_up, LayerError};
@@ -71,25 +73,46 @@ impl LayerImage {
         Ok(())
     }
 
-    /// Gives it a name, durably: from here on what it holds will be applied, now or by `--resume`.
-    pub fn publish(&mut self) -> io::Result<PathBuf> {
-        rustix::fs::flock(&self.file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
-        self.file.sync_all()?;
+    /// Gives it a name, durably: from here on what it holds will be applied, now or by `--resume`. If that fails, it
+    /// has no name, but for one that cannot be taken away again.
+    pub fn publish(&mut self) -> Result<PathBuf, (io::Error, Option<PathBuf>)> {
+        let unnamed = |error| (error, None);
+        rustix::fs::flock(&self.file, rustix::fs::FlockOperation::NonBlockingLockExclusive)
+            .map_err(|error| unnamed(error.into()))?;
+        self.file.sync_all().map_err(unnamed)?;
         let own = procfs::own_path(&self.file);
         for number in 0u32.. {
             let name = PathBuf::from(format!("{NAME_PREFIX}{}-{number}{NAME_SUFFIX}", std::process::id()));
             match rustix::fs::linkat(CWD, &own, &self.dir, &name, AtFlags::SYMLINK_FOLLOW) {
                 Ok(()) => {
-                    self.dir.sync_all()?;
                     let path = self.dir_path.join(&name);
+                    if let Err(error) = self.dir.sync_all() {
+                        let is_gone = rustix::fs::unlinkat(&self.dir, &name, AtFlags::empty()).is_ok();
+                        let _ = self.dir.sync_all();
+                        return Err((error, (!is_gone).then_some(path)));
+                    }
                     self.name = Some(name);
                     return Ok(path);
                 }
                 Err(rustix::io::Errno::EXIST) => {}
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(unnamed(error.into())),
             }
         }
-        Err(io::ErrorKind::AlreadyExists.into())
+        Err(unnamed(io::ErrorKind::AlreadyExists.into()))
+    }
+
+    /// The directory of its name, and those that this one is in: device and inode.
+    pub fn directories(&self) -> io::Result<HashSet<(u64, u64)>> {
+        let mut found = HashSet::new();
+        let mut dir = OwnedFd::from(self.dir.try_clone()?);
+        loop {
+            let stat = rustix::fs::fstat(&dir)?;
+            if !found.insert((stat.st_dev, stat.st_ino)) {
+                return Ok(found);
+            }
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            dir = rustix::fs::openat(&dir, "..", flags, Mode::empty())?;
+        }
     }
 
     /// Everything that it held is applied: it goes when its mount does.

@@ -9,13 +9,14 @@
 //! ```
 //! [`Attempt`] is one try: begun, run to its end, looked at, then kept or undone. `view` builds what COMMAND sees;
 //! `inside` is the first process there; `gate` answers for the system calls that lead past files; `scan` reads what the
-//! layer holds and makes the [`plan`], which `apply` carries out.
+//! layer holds and makes the [`plan`]; `check` looks whether that can be carried out to its end, and `apply` does it.
 #![deny(unsafe_code)]
 #![deny(clippy::print_stderr, clippy::print_stdout)]
 
 mod apply;
 mod attempt;
 mod changes;
+mod check;
 mod error;
 mod gate;
 mod held;
@@ -25,6 +26,7 @@ mod mounts;
 mod object;
 mod overlay_format;
 mod plan;
+mod record;
 mod recover;
 mod scan;
 #[allow(unsafe_code)]

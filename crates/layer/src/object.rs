@@ -12,7 +12,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, FallocateFlags, FileType, Gid, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, Uid, CWD,
+    AtFlags, FallocateFlags, FileType, Gid, Mode, OFlags, SeekFrom, Stat, StatxAttributes, StatxFlags, Timespec,
+    Timestamps, Uid, CWD,
 };
 
 /// Holds an object without opening it.
@@ -35,6 +36,12 @@ pub fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
+/// Whether it cannot be changed, or only be appended to (chattr(1)).
+pub fn is_protected(object: BorrowedFd<'_>) -> io::Result<bool> {
+    let found = rustix::fs::statx(object, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE)?;
+    Ok(found.stx_attributes.intersects(StatxAttributes::APPEND | StatxAttributes::IMMUTABLE))
+}
+
 /// A name by which calls that want a path reach the object itself, even if it is a symbolic link.
 pub fn name_of(object: BorrowedFd<'_>) -> String {
     procfs::own_path(&object)
@@ -49,6 +56,11 @@ const OVERLAY: &[u8] = b"trusted.overlay.";
 /// How an overlay keeps an attribute of this kind that belongs to the file.
 const OVERLAY_ESCAPED: &[u8] = b"trusted.overlay.overlay.";
 
+/// Attributes that every file system means in the same way. Others are settings of one kind of file system
+/// (`btrfs.compression`): the layer does not have them, so they are left as they are.
+const COMMON: [&[u8]; 5] =
+    [b"user.", b"trusted.", b"security.", b"system.posix_acl_access", b"system.posix_acl_default"];
+
 /// The extended attributes that the object has for its owner, access control lists included.
 pub fn xattrs(object: BorrowedFd<'_>) -> io::Result<BTreeMap<CString, Vec<u8>>> {
     let name = name_of(object);
@@ -59,7 +71,8 @@ pub fn xattrs(object: BorrowedFd<'_>) -> io::Result<BTreeMap<CString, Vec<u8>>> 
         Err(error) => return Err(error.into()),
     }
     let mut found = BTreeMap::new();
-    for attribute in names.split(|&byte| byte == 0).filter(|name| !name.is_empty()) {
+    let is_common = |name: &&[u8]| COMMON.iter().any(|common| name.starts_with(common));
+    for attribute in names.split(|&byte| byte == 0).filter(is_common) {
         let plain = match attribute.strip_prefix(OVERLAY_ESCAPED) {
             Some(rest) => [OVERLAY, rest].concat(),
             None if attribute.starts_with(OVERLAY) => continue,
@@ -120,11 +133,20 @@ pub fn set_times(to: BorrowedFd<'_>, wanted: &Stat) -> io::Result<()> {
 const CHUNK: usize = 256 << 10;
 const BLOCK: usize = 4096;
 
-/// Makes `to` hold what `from` holds, with holes in the same places. What is the same already is not written.
+/// What is written where two files are to be the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Write {
+    /// Only what is not the same yet.
+    Differences,
+    /// All of it.
+    Everything,
+}
+
+/// Makes `to` hold what `from` holds, with holes in the same places.
 ///
 /// An overlay copies whole megabytes, and fills small holes with zeros: where `to` has a hole and `from` has zeros, the
 /// hole stays.
-pub fn copy_contents(from: &File, to: &File) -> io::Result<()> {
+pub fn copy_contents(from: &File, to: &File, write: Write) -> io::Result<()> {
     let len = from.metadata()?.len();
     if to.metadata()?.len() > len {
         to.set_len(len)?;
@@ -134,7 +156,7 @@ pub fn copy_contents(from: &File, to: &File) -> io::Result<()> {
         let data = seek(from, SeekFrom::Data(at))?.unwrap_or(len).min(len);
         clear(to, at, data)?;
         let end = seek(from, SeekFrom::Hole(data))?.unwrap_or(len).min(len);
-        copy_range(from, to, data, end)?;
+        copy_range(from, to, data, end, write)?;
         at = end;
     }
     if to.metadata()?.len() != len {
@@ -162,10 +184,24 @@ fn clear(file: &File, at: u64, end: u64) -> io::Result<()> {
     // A hole does not end within a block but at the end of the file.
     let whole = if end == len { end.next_multiple_of(BLOCK as u64) } else { end };
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    Ok(rustix::fs::fallocate(file, flags, at, whole - at)?)
+    match rustix::fs::fallocate(file, flags, at, whole - at) {
+        // A file system without holes that are made later.
+        Err(rustix::io::Errno::OPNOTSUPP) => write_zeros(file, at, end),
+        made => Ok(made?),
+    }
 }
 
-fn copy_range(from: &File, to: &File, mut at: u64, end: u64) -> io::Result<()> {
+fn write_zeros(file: &File, mut at: u64, end: u64) -> io::Result<()> {
+    let zeros = vec![0; CHUNK];
+    while at < end {
+        let len = CHUNK.min(usize::try_from(end - at).unwrap_or(CHUNK));
+        file.write_all_at(&zeros[..len], at)?;
+        at += len as u64;
+    }
+    Ok(())
+}
+
+fn copy_range(from: &File, to: &File, mut at: u64, end: u64, write: Write) -> io::Result<()> {
     let old_len = to.metadata()?.len();
     let mut wanted = vec![0; CHUNK];
     let mut found = vec![0; CHUNK];
@@ -177,7 +213,9 @@ fn copy_range(from: &File, to: &File, mut at: u64, end: u64) -> io::Result<()> {
         for (block, chunk) in wanted.chunks(BLOCK).enumerate() {
             let start = block * BLOCK;
             let place = at + start as u64;
-            let same = start + chunk.len() <= have && found[start..start + chunk.len()] == *chunk;
+            let same = write == Write::Differences
+                && start + chunk.len() <= have
+                && found[start..start + chunk.len()] == *chunk;
             let hole_stays = || -> io::Result<bool> {
                 let is_zero = chunk.iter().all(|&byte| byte == 0);
                 Ok(is_zero
@@ -235,7 +273,7 @@ pub fn create_like(from: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &Path) -> io
         FileType::RegularFile => {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let new = File::from(rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o600))?);
-            copy_contents(&reopen(from, false)?, &new)?;
+            copy_contents(&reopen(from, false)?, &new, Write::Differences)?;
         }
         FileType::Symlink => {
             let target = rustix::fs::readlinkat(from, "", Vec::new())?;
@@ -268,14 +306,14 @@ mod tests {
         from.write_all_at(&[7; 9000], 5 << 20).unwrap();
         from.write_all_at(&[0; 8192], 8 << 20).unwrap();
         to.write_all_at(&vec![1; 12 << 20], 0).unwrap();
-        copy_contents(&from, &to).unwrap();
+        copy_contents(&from, &to, Write::Differences).unwrap();
         assert!(same_contents(&from, &to).unwrap());
         from.sync_all().unwrap();
         to.sync_all().unwrap();
         assert_eq!(segments(&from), segments(&to));
         assert_eq!(from.metadata().unwrap().blocks(), to.metadata().unwrap().blocks());
         let new = tempfile::tempfile().unwrap();
-        copy_contents(&from, &new).unwrap();
+        copy_contents(&from, &new, Write::Differences).unwrap();
         assert_eq!(segments(&from), segments(&new));
     }
 
@@ -288,7 +326,7 @@ mod tests {
         assert!(same_contents(&a, &b).unwrap());
         b.write_all_at(&[4], 699_999).unwrap();
         assert!(!same_contents(&a, &b).unwrap());
-        copy_contents(&a, &b).unwrap();
+        copy_contents(&a, &b, Write::Differences).unwrap();
         assert!(same_contents(&a, &b).unwrap());
     }
 }

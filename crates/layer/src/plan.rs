@@ -22,7 +22,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::overlay_format::Handle;
 
 /// Changes when the meaning of a plan does.
-pub const PLAN_VERSION: u32 = 2;
+pub const PLAN_VERSION: u32 = 3;
 /// Its name in the layer's file system.
 pub const PLAN_NAME: &str = "plan";
 
@@ -140,6 +140,19 @@ pub enum Step {
         /// Its name.
         at: Rel,
     },
+}
+
+impl Step {
+    /// The name that it is about.
+    pub fn at(&self) -> &Rel {
+        match self {
+            Step::Trash { at, .. }
+            | Step::Place { at, .. }
+            | Step::Create { at, .. }
+            | Step::Link { at, .. }
+            | Step::MakeDir { at } => at,
+        }
+    }
 }
 
 /// A file that was changed; the handle finds it under whatever name.

@@ -66,7 +66,7 @@ pub fn scan(layer: &Layered, begun: Moment, changes: &mut Changes) -> Result<Fil
     let needed = scan.needed;
     let mut plan = scan.plan;
     finish(&mut plan);
-    changes.needed.push((layer.lower.clone(), needed));
+    changes.needed.push((layer.number, needed));
     Ok(plan)
 }
 
@@ -117,6 +117,13 @@ struct Entry {
     natural: Option<(PathBuf, Metadata)>,
     /// What had this name before, if the parent is new.
     before: Option<(PathBuf, Metadata)>,
+}
+
+impl Entry {
+    /// What this one is in the place of.
+    fn replaced(&self) -> Option<&(PathBuf, Metadata)> {
+        self.natural.as_ref().or(self.before.as_ref())
+    }
 }
 
 impl Scan<'_> {
@@ -172,8 +179,9 @@ impl Scan<'_> {
 
     /// What one entry means. A directory is to be walked next.
     fn judge(&mut self, spot: &Spot, name: &OsString, entry: &Entry) -> io::Result<Option<Spot>> {
-        if let Some((path, found)) = &entry.natural {
-            if !found.is_dir() && self.is_later(found) {
+        // Also in a directory that COMMAND made or replaced: what somebody else has put there meanwhile would go.
+        if let Some((path, found)) = entry.replaced() {
+            if !(found.is_dir() && entry.upper.is_dir()) && self.is_later(found) {
                 self.conflict(path, "it was changed by somebody else");
             }
         }
@@ -193,12 +201,14 @@ impl Scan<'_> {
 
     fn judge_directory(&mut self, spot: &Spot, name: &OsString, entry: &Entry) -> io::Result<Spot> {
         let shown = self.shown_through(spot, name, entry)?;
-        let natural = entry.natural.as_ref().or(entry.before.as_ref());
         let at = entry.at.clone();
         let Some((path, found)) = shown else {
+            if let Some((path, _)) = entry.replaced().filter(|(_, found)| self.is_later(found)) {
+                self.conflict(path, "it was changed by somebody else");
+            }
             self.trash_replaced(entry);
             self.plan.steps.push(Step::MakeDir { at: Rel(at.clone()) });
-            let before = natural.filter(|(_, found)| found.is_dir()).map(|(path, _)| path.clone());
+            let before = entry.replaced().filter(|(_, found)| found.is_dir()).map(|(path, _)| path.clone());
             if before.is_none() {
                 self.report(entry, What::Created, Vec::new(), None);
             }
@@ -289,8 +299,7 @@ impl Scan<'_> {
                 self.plan.steps.push(Step::Create { at, source });
             }
         }
-        let before = entry.natural.as_ref().or(entry.before.as_ref());
-        match before.filter(|(_, found)| kind_of(found) == kind_of(&entry.upper)) {
+        match entry.replaced().filter(|(_, found)| kind_of(found) == kind_of(&entry.upper)) {
             Some((path, found)) => {
                 let aspects = self.differences(&entry.held, path);
                 self.report(entry, What::Changed, aspects, Some((path, found)));
@@ -376,8 +385,14 @@ impl Scan<'_> {
         let mut aspects = aspects(new.as_fd(), old.as_fd())?;
         let (found, now) = (object::stat(old.as_fd())?, object::stat(new.as_fd())?);
         let later = (found.st_ctime, found.st_ctime_nsec as i64) > self.begun;
-        let times = aspects.contains(&Aspect::Times)
-            || (found.st_atime, found.st_atime_nsec) != (now.st_atime, now.st_atime_nsec);
+        let is_root = spot.place.as_os_str().is_empty();
+        if is_root && later && (now.st_ctime, now.st_ctime_nsec as i64) == self.layer.root_changed {
+            // It was copied at the beginning: what is different is what somebody else has done.
+            return Ok(());
+        }
+        let read = (found.st_atime, found.st_atime_nsec) != (now.st_atime, now.st_atime_nsec);
+        // That it was read is all that there is to be said of a directory that nobody can change.
+        let times = aspects.contains(&Aspect::Times) || (read && !object::is_protected(old.as_fd())?);
         if stepped || times || !aspects.is_empty() || spot.merged.is_none() {
             self.plan.directories.push(Directory { at, source, keep_later_time: later });
         }
@@ -429,7 +444,7 @@ impl Scan<'_> {
         if let Some((_, found)) = &entry.natural {
             self.plan.steps.push(Step::Trash { at: Rel(entry.at.clone()), ino: found.ino() });
         }
-        if let Some((path, found)) = entry.natural.as_ref().or(entry.before.as_ref()) {
+        if let Some((path, found)) = entry.replaced() {
             if kind_of(found) != kind_of(&entry.upper) {
                 self.gone.push(path.clone());
             }

@@ -76,6 +76,15 @@ fn signal_set(signals: &[c_int]) -> libc::sigset_t {
     }
 }
 
+/// Whether this process was told to ignore a signal.
+pub fn is_ignored(signal: c_int) -> bool {
+    // SAFETY: nothing is changed; the kernel writes one whole structure, for which all-zero is a value.
+    unsafe {
+        let mut found: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(signal, std::ptr::null(), &mut found) == 0 && found.sa_sigaction == libc::SIG_IGN
+    }
+}
+
 /// Wait for one of these (blocked) signals, at most this long.
 pub fn await_signal(signals: &[c_int], milliseconds: u32) -> Option<c_int> {
     let set = signal_set(signals);

@@ -7,9 +7,9 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{channel, Receiver, Sender};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
@@ -72,6 +72,8 @@ struct Ends {
     command: Arc<OwnedFd>,
     orders: Sender<Order>,
     wake: OwnedFd,
+    /// The user's terminal is as it was, and stays so.
+    over: Mutex<bool>,
 }
 
 /// The user's terminal is for somebody else to use, until this is dropped.
@@ -93,12 +95,25 @@ impl Carrier {
         let (users, command) = (Arc::new(users), Arc::new(command));
         let (orders, received) = channel();
         let (woken, wake) = io::pipe()?;
-        let ends = Ends { users: Arc::clone(&users), command: Arc::clone(&command), orders, wake: wake.into() };
+        let ends = Ends {
+            users: Arc::clone(&users),
+            command: Arc::clone(&command),
+            orders,
+            wake: wake.into(),
+            over: Mutex::default(),
+        };
         let joint = Joint(Arc::new(ends));
         joint.resize();
         users.make_raw();
-        let mut carried =
-            Carried { users, command, orders: received, woken: woken.into(), typed: Vec::new(), paused: false };
+        let mut carried = Carried {
+            users,
+            command,
+            orders: received,
+            woken: woken.into(),
+            typed: Vec::new(),
+            paused: false,
+            left: false,
+        };
         let thread = std::thread::spawn(move || carried.run());
         Ok(Carrier { joint, thread })
     }
@@ -112,11 +127,16 @@ impl Carrier {
     pub fn finish(self) {
         self.joint.order(Order::End);
         let _ = self.thread.join();
+        *self.joint.is_over() = true;
         self.joint.0.users.restore();
     }
 }
 
 impl Joint {
+    fn is_over(&self) -> MutexGuard<'_, bool> {
+        self.0.over.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn order(&self, order: Order) {
         let _ = self.0.orders.send(order);
         let _ = rustix::io::write(&self.0.wake, &[0]);
@@ -138,14 +158,22 @@ impl Joint {
 
     /// Before this process ends in a hurry.
     pub fn restore(&self) {
+        // Nothing is waited for.
+        if let Ok(mut over) = self.0.over.try_lock() {
+            *over = true;
+        }
         self.0.users.restore();
     }
 }
 
 impl Drop for Pause<'_> {
     fn drop(&mut self) {
-        self.0 .0.users.make_raw();
-        self.0.order(Order::GoOn);
+        // Whoever asked may be late: then somebody else reads lines there.
+        let over = self.0.is_over();
+        if !*over {
+            self.0 .0.users.make_raw();
+            self.0.order(Order::GoOn);
+        }
     }
 }
 
@@ -158,6 +186,8 @@ struct Carried {
     /// Typed, and not yet taken by COMMAND's terminal.
     typed: Vec<u8>,
     paused: bool,
+    /// The user's terminal was hung up.
+    left: bool,
 }
 
 const READ_MAX: usize = 4096;
@@ -192,14 +222,17 @@ impl Carried {
         };
         let mut polls = vec![PollFd::new(&self.woken, PollFlags::IN)];
         if !self.paused {
-            polls.push(PollFd::new(&self.users.tty, input));
             polls.push(PollFd::new(&*self.command, output));
+            // It would be told again and again.
+            if !self.left {
+                polls.push(PollFd::new(&self.users.tty, input));
+            }
         }
         if poll(&mut polls, None).is_err() {
             return (false, false, false);
         }
         let ready = |index: usize| polls.get(index).is_some_and(|poll| !poll.revents().is_empty());
-        (ready(1), ready(2), ready(0))
+        (ready(2), ready(1), ready(0))
     }
 
     /// True if that was the end.
@@ -217,8 +250,10 @@ impl Carried {
 
     fn take_typed(&mut self) {
         let mut buffer = [0; READ_MAX];
-        if let Ok(len) = rustix::io::read(&self.users.tty, &mut buffer) {
-            self.typed.extend_from_slice(&buffer[..len]);
+        match rustix::io::read(&self.users.tty, &mut buffer) {
+            Ok(len @ 1..) => self.typed.extend_from_slice(&buffer[..len]),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            Ok(_) | Err(_) => self.left = is_hung_up(&self.users.tty),
         }
     }
 
@@ -247,8 +282,12 @@ impl Carried {
 
     /// Nobody holds COMMAND's terminal any more: only the order to end is awaited.
     fn is_over(&self) -> bool {
-        let mut polls = [PollFd::new(&*self.command, PollFlags::IN)];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        poll(&mut polls, Some(&now)).is_ok() && polls[0].revents().contains(PollFlags::HUP)
+        is_hung_up(&*self.command)
     }
+}
+
+fn is_hung_up(terminal: impl AsFd) -> bool {
+    let mut polls = [PollFd::new(&terminal, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut polls, Some(&now)).is_ok() && polls[0].revents().contains(PollFlags::HUP)
 }

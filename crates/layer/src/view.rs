@@ -12,6 +12,7 @@ use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use procfs::mountinfo::{self, Mount};
@@ -46,6 +47,8 @@ pub struct Layered {
     pub layer: PathBuf,
     /// The overlay.
     pub over: PathBuf,
+    /// When the root of the upper directory was changed last, before COMMAND was there.
+    pub root_changed: (i64, i64),
 }
 
 /// Everything that is mounted for a try.
@@ -149,15 +152,18 @@ impl View {
         let (from, to) = (object::open(&lower), object::open(&layer.join("upper")));
         from.and_then(|from| object::copy_attributes(from.as_fd(), to?.as_fd()))
             .map_err(failed("the root of the layer over"))?;
-        let layered = Layered {
+        let mut layered = Layered {
             number: made,
             mount_point: mount_point.clone(),
             fs_type: place.mount.fs_type.clone(),
             lower,
             layer,
             over,
+            root_changed: (0, 0),
         };
         layered.mount(flags_of(place)).map_err(failed("an overlay on"))?;
+        let root = fs::metadata(layered.layer.join("upper")).map_err(failed("the root of the layer over"))?;
+        layered.root_changed = (root.ctime(), root.ctime_nsec());
         Ok(layered)
     }
 
