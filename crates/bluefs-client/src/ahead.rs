@@ -53,8 +53,8 @@ impl Ahead {
         *self = Ahead { places: std::mem::take(&mut self.places), ..Ahead::default() };
     }
 
-    /// A file is read. Says which parts of it are to be asked for now.
-    pub fn read(&mut self, ino: Ino, offset: u64, end: u64, size: u64) -> Vec<(u64, u64)> {
+    /// A file is read. Says which parts of it are to be asked for now: no more than there is room for.
+    pub fn read(&mut self, ino: Ino, (offset, end): (u64, u64), size: u64, room: u64) -> Vec<(u64, u64)> {
         limit(&mut self.streams);
         let fresh = Stream { next: 0, window: WINDOW_MIN / 2, asked: 0 };
         let stream = self.streams.entry(ino).or_insert(fresh);
@@ -71,6 +71,7 @@ impl Ahead {
         stream.window = (stream.window * 2).max(end - offset).min(WINDOW_MAX);
         let from = stream.asked.max(end.next_multiple_of(BLOCK_BYTES));
         let to = (stream.next + stream.window).min(size.min(bluefs::op::FILE_BYTES_MAX)).next_multiple_of(BLOCK_BYTES);
+        let to = to.min(from.saturating_add(room / PIECE_BYTES * PIECE_BYTES));
         // Not for a few blocks, unless these are the last.
         if from >= size || to <= from || (to - from < PIECE_BYTES && to < size) {
             return Vec::new();
@@ -148,7 +149,7 @@ mod tests {
         let (step, size) = (128 << 10, 100 << 20);
         let mut asked = 0;
         for at in (0..size).step_by(step as usize) {
-            for (from, to) in ahead.read(INO, at, at + step, size) {
+            for (from, to) in ahead.read(INO, (at, at + step), size, u64::MAX) {
                 assert!(from >= at + step && (from == asked || asked == 0) && to - from <= PIECE_BYTES);
                 asked = to;
             }
@@ -165,7 +166,7 @@ mod tests {
         let mut ahead = Ahead::default();
         let mut asked = 0;
         for at in (0..size).step_by(step as usize) {
-            asked = ahead.read(INO, at, at + step, size).last().map_or(asked, |(_, to)| *to);
+            asked = ahead.read(INO, (at, at + step), size, u64::MAX).last().map_or(asked, |(_, to)| *to);
             assert!(asked >= (at + 2 * step).min(size), "at {at} only up to {asked}");
         }
     }
@@ -174,7 +175,7 @@ mod tests {
     fn reads_here_and_there_ask_for_nothing_more() {
         let mut ahead = Ahead::default();
         for at in [50 << 20, 3 << 20, 70 << 20, 9 << 20] {
-            assert_eq!(ahead.read(INO, at, at + 4096, 100 << 20), []);
+            assert_eq!(ahead.read(INO, (at, at + 4096), 100 << 20, u64::MAX), []);
         }
     }
 }

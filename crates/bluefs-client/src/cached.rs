@@ -1,16 +1,18 @@
 //! Questions that the cache may answer, reading ahead, and changes.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use bluefs::op::{Effect, Failure, Inode, BLOCK_BYTES, STEP_BYTES_MAX};
+use bluefs::op::{Effect, Failure, Inode, SetAttr, BLOCK_BYTES, STEP_BYTES_MAX};
 use bluefs::query::{Answer, Query, NAMES_MAX};
-use bluefs::{Change, Cred, Csn, Errno, Ino, Interval, Key, Kind, Outcome, Runs, Step};
+use bluefs::{Change, Cred, Csn, Errno, Ino, Interval, Key, Kind, Outcome, Runs, SessionId, Step};
 use bluefs_wire::{Reply, Request};
 
 use crate::ahead::SMALL_BYTES;
 use crate::cache::Said;
 use crate::client::{Client, GivesUp};
 use crate::state::State;
+use crate::wakers::Event;
 
 /// Groups that are leased one by one for an answer that is known; with more of them the question is asked again.
 const LEASES_MAX: usize = 8;
@@ -136,7 +138,8 @@ impl Client {
                 Next::Known(known) => return bytes(known?),
                 Next::OnItsWay(tag) => {
                     waited = Some(tag);
-                    self.wait(gives_up, |state| (!state.ahead.is_fetching(tag)).then_some(Ok(())))?;
+                    let arrived = |state: &mut State| (!state.ahead.is_fetching(tag)).then_some(Ok(()));
+                    self.wait(Event::Ahead(tag), gives_up, arrived)?;
                 }
                 Next::Asked(tag) => break tag,
             }
@@ -150,7 +153,7 @@ impl Client {
     /// Has contents known under leases, at least for a moment: [`Client::known_for`] says what they are. If others
     /// write the lease is asked for again and again.
     pub fn hold(&self, cred: &Cred, ino: Ino, offset: u64, len: u32, gives_up: GivesUp) -> Result<(), Errno> {
-        self.wait(gives_up, |state| match state.dead {
+        self.wait(Event::Any, gives_up, |state| match state.dead {
             Some(errno) => Some(Err(errno)),
             None => (!state.cache.is_changing(ino)).then_some(Ok(())),
         })?;
@@ -190,16 +193,33 @@ impl Client {
             own = self.state().take_ino();
             *ino = own.map(|(ino, _)| ino);
         }
-        match self.change_since(cred, vec![change], (Csn(0), vec![]), gives_up)? {
+        let lent_to = own.iter().map(|(_, session)| *session).collect();
+        match self.change_lent(cred, vec![change], (Csn(0), vec![]), &lent_to, gives_up)? {
             Ok(told) => Ok(told),
             Err(failure) => {
                 if let Some((ino, session)) = own {
                     self.state().put_ino(ino, session);
                 }
-                match failure {
-                    Failure::Refused { errno, .. } => Err(errno),
-                    _ => Err(Errno::STALE),
-                }
+                Err(errno_of(&failure))
+            }
+        }
+    }
+
+    /// Makes something with these rights that belongs to another user.
+    pub fn create_for(&self, cred: &Cred, mut create: Change, uid: u32, gives_up: GivesUp) -> Result<Told, Errno> {
+        const SET_IDS: u16 = 0o6000;
+        let (number, lent_to) = self.borrow_ino()?;
+        let Change::Create { ino, kind, mode, .. } = &mut create else { return Err(Errno::INVAL) };
+        *ino = Some(number);
+        // Another owner takes them away, but for those of directories.
+        let mode = (*kind != Kind::Dir && *mode & SET_IDS != 0).then_some(*mode);
+        let set = SetAttr { uid: Some(uid), mode, ..SetAttr::default() };
+        let changes = vec![create, Change::SetAttr { ino: number, set }];
+        match self.change_lent(cred, changes, (Csn(0), vec![]), &BTreeSet::from([lent_to]), gives_up)? {
+            Ok(told) => Ok(Told { effect: Effect::Created(number), ..told }),
+            Err(failure) => {
+                self.state().put_ino(number, lent_to);
+                Err(errno_of(&failure))
             }
         }
     }
@@ -213,10 +233,22 @@ impl Client {
         (base, reads): (Csn, Vec<Key>),
         gives_up: GivesUp,
     ) -> Result<Result<Told, Failure>, Errno> {
+        self.change_lent(cred, changes, (base, reads), &BTreeSet::new(), gives_up)
+    }
+
+    /// The same with numbers that were lent to these sessions.
+    fn change_lent(
+        &self,
+        cred: &Cred,
+        changes: Vec<Change>,
+        (base, reads): (Csn, Vec<Key>),
+        lent_to: &BTreeSet<SessionId>,
+        gives_up: GivesUp,
+    ) -> Result<Result<Told, Failure>, Errno> {
         let steps = changes.into_iter().map(|change| Step { cred: 0, time: None, change }).collect();
         let creds = vec![cred.clone()];
         let interval = Interval { number: 0, base, after: Runs::new(), reads, creds, steps };
-        let number = self.send_interval(interval, Vec::new())?;
+        let Some(number) = self.send_interval(interval, Vec::new(), lent_to)? else { return Ok(Err(Failure::TooOld)) };
         let (outcome, inodes) = self.outcome(number, gives_up, |state| {
             let (outcome, inodes) = state.take_outcome(number)?;
             Some(outcome.map(|outcome| (outcome, inodes)))
@@ -252,6 +284,14 @@ impl Client {
     }
 }
 
+/// What a program is told.
+fn errno_of(failure: &Failure) -> Errno {
+    match failure {
+        Failure::Refused { errno, .. } => *errno,
+        _ => Errno::STALE,
+    }
+}
+
 fn bytes(answer: Answer) -> Result<Vec<u8>, Errno> {
     match answer {
         Answer::Bytes(bytes) => Ok(bytes),
@@ -266,7 +306,7 @@ impl State {
         if self.cache.leased_until(ino.group()).is_none() {
             return;
         }
-        for (from, to) in self.ahead.read(ino, offset, end, size) {
+        for (from, to) in self.ahead.read(ino, (offset, end), size, self.room_ahead()) {
             let blocks = from / BLOCK_BYTES..to.min(size).div_ceil(BLOCK_BYTES);
             if !blocks.into_iter().all(|index| self.is_near(ino, index)) {
                 self.fetch(cred, ino, from, to);
@@ -287,6 +327,7 @@ impl State {
             return;
         }
         let Some((dir, name, count)) = self.ahead.neighbours(ino) else { return };
+        let count = count.min((self.room_ahead() / SMALL_BYTES) as usize);
         if self.cache.leased_until(dir.group()).is_none() {
             return;
         }
@@ -308,7 +349,7 @@ impl State {
     /// Reads a directory of which several names were looked up.
     fn list_ahead(&mut self, cred: &Cred, dir: Ino) {
         let leased = self.cache.leased_until(dir.group()).is_some();
-        if leased && !self.cache.is_complete(dir) && self.ahead.missed(dir) {
+        if leased && self.room_ahead() > 0 && !self.cache.is_complete(dir) && self.ahead.missed(dir) {
             let query = Query::ListPlus { dir, after: None, max: NAMES_MAX as u32 };
             self.ask_ahead(|tag| Request::AskLeased { tag, cred: cred.clone(), query });
         }

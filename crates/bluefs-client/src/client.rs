@@ -1,8 +1,9 @@
 //! A client: callers send what the socket takes at once, and wait for their replies; one thread receives, and connects
 //! again, and one sends the rest.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use bluefs::op::{Effect, Failure};
@@ -15,17 +16,25 @@ use crate::address::Address;
 use crate::disk::Disk;
 use crate::line::{self, ConnectError, Line, SILENCE_MAX};
 use crate::state::{Counts, Output, State};
+use crate::wakers::Event;
 use crate::{Front, OnDisconnect, Ticket};
 
-/// How often somebody who waits looks whether they are to give up.
+/// How often somebody who waits looks whether they are to give up. To look takes some 30 µs: where many wait, so many
+/// of them look in a second.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LOOKS_PER_SECOND: u32 = 1000;
+/// Locks that wait at the server; it keeps 1,024 of a session.
+const LOCKS_WAIT_MAX: usize = 1000;
+/// When who is beyond that asks again.
+const LOCK_AGAIN: Duration = Duration::from_secs(1);
 /// Pauses between attempts to connect.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// How long the end of a session may take. The server ends it by itself later.
 const GOODBYE_MAX: Duration = Duration::from_secs(1);
-/// EINTR, EPROTO.
+/// EINTR, EAGAIN, EPROTO.
 const INTERRUPTED: Errno = Errno(4);
+const AGAIN: Errno = Errno(11);
 const PROTOCOL: Errno = Errno(71);
 
 struct Shared {
@@ -33,7 +42,6 @@ struct Shared {
     ticket: Option<Ticket>,
     on_disconnect: OnDisconnect,
     state: Mutex<State>,
-    changed: Condvar,
     front: OnceLock<Arc<dyn Front>>,
     /// The connection, for whoever ends the client.
     cutter: Mutex<Option<Cutter>>,
@@ -91,7 +99,6 @@ impl Client {
             ticket,
             on_disconnect,
             state: Mutex::new(state),
-            changed: Condvar::new(),
             front: OnceLock::new(),
             cutter: Mutex::new(None),
             connection: AtomicU64::new(0),
@@ -104,7 +111,7 @@ impl Client {
         let client = Client(Arc::new(Handle(shared)));
         // The server may have cut it before anybody looks.
         let begun = |state: &mut State| (state.was_connected || state.dead.is_some()).then_some(Ok(()));
-        let _ = client.wait(&|| false, begun);
+        let _ = client.wait(Event::Any, &|| false, begun);
         Ok(client)
     }
 
@@ -135,21 +142,44 @@ impl Client {
 
     /// Carries out an interval, as a whole or not at all. `staged` are contents that it takes, by their numbers.
     pub fn submit(&self, interval: Interval, staged: Vec<(u64, Vec<u8>)>, gives_up: GivesUp) -> Result<Outcome, Errno> {
+        self.submit_lent(interval, staged, BTreeSet::new(), gives_up)
+    }
+
+    /// The same of an interval that uses numbers which were lent to these sessions.
+    pub(crate) fn submit_lent(
+        &self,
+        interval: Interval,
+        staged: Vec<(u64, Vec<u8>)>,
+        lent_to: BTreeSet<SessionId>,
+        gives_up: GivesUp,
+    ) -> Result<Outcome, Errno> {
         let piece = bluefs::op::STEP_BYTES_MAX;
         let pieces = staged
             .iter()
             .flat_map(|(id, data)| data.chunks(piece).map(|data| Request::Stage { id: *id, data: data.to_vec() }));
         let pieces = pieces.collect();
-        let number = self.send_interval(interval, pieces)?;
-        self.outcome(number, gives_up, |state| Some(state.take_outcome(number)?.0))
+        match self.send_interval(interval, pieces, &lent_to)? {
+            Some(number) => self.outcome(number, gives_up, |state| Some(state.take_outcome(number)?.0)),
+            None => Ok(Outcome::Failed(Failure::TooOld)),
+        }
     }
 
-    /// Sends an interval: behind what is in front of the cache.
-    pub(crate) fn send_interval(&self, interval: Interval, pieces: Vec<Request>) -> Result<u64, Errno> {
-        let Some(front) = self.0 .0.front.get() else { return self.begin(|state| state.submit(interval, pieces)) };
+    /// Sends an interval: behind what is in front of the cache. `None`: nothing is sent, as numbers that it uses were
+    /// lent to another session than the one that there is now. The server would take them for a mistake.
+    pub(crate) fn send_interval(
+        &self,
+        interval: Interval,
+        pieces: Vec<Request>,
+        lent_to: &BTreeSet<SessionId>,
+    ) -> Result<Option<u64>, Errno> {
+        let submit = |state: &mut State, interval: Interval| {
+            let is_own = lent_to.iter().all(|lent_to| state.session.is_some_and(|(session, _)| session == *lent_to));
+            is_own.then(|| state.submit(interval, pieces))
+        };
+        let Some(front) = self.0 .0.front.get() else { return self.begin(|state| submit(state, interval)) };
         let (announced, touched) = self.begin(|state| state.cache.announce(&interval))?;
         front.before_change(&touched);
-        let sent = self.begin(|state| state.submit(interval, pieces));
+        let sent = self.begin(|state| submit(state, interval));
         self.state().cache.withdraw(announced);
         sent
     }
@@ -161,7 +191,7 @@ impl Client {
         gives_up: GivesUp,
         take: impl Fn(&mut State) -> Option<Result<T, Errno>>,
     ) -> Result<T, Errno> {
-        let outcome = self.wait(gives_up, take);
+        let outcome = self.wait(Event::Outcome(number), gives_up, take);
         if matches!(outcome, Err(INTERRUPTED)) {
             self.state().abandon(number);
         }
@@ -170,7 +200,22 @@ impl Client {
 
     /// Takes a lock, or gives it back.
     pub fn lock(&self, lock: LockRequest, gives_up: GivesUp) -> Result<(), Errno> {
-        self.request(gives_up, |tag| Request::Lock { tag, lock }).map(|_| ())
+        let is_too_much = |state: &State| lock.wait && state.waiting_locks() >= LOCKS_WAIT_MAX;
+        loop {
+            // The server keeps no more that wait: whoever is beyond asks again and again.
+            let wait = lock.wait && !is_too_much(&self.state());
+            let asked = self.request(gives_up, |tag| Request::Lock { tag, lock: LockRequest { wait, ..lock } });
+            if !lock.wait || wait || asked != Err(AGAIN) {
+                return asked.map(|_| ());
+            }
+            let begun = Instant::now();
+            while begun.elapsed() < LOCK_AGAIN && is_too_much(&self.state()) {
+                if gives_up() {
+                    return Err(INTERRUPTED);
+                }
+                std::thread::sleep(LOOK_EVERY);
+            }
+        }
     }
 
     /// Gives a lock back. If nobody waits for that any more, or there is no connection, it is given back later.
@@ -277,7 +322,7 @@ impl Client {
 
     /// Waits for the reply with this tag.
     pub(crate) fn reply(&self, tag: u64, gives_up: GivesUp) -> Result<Reply, Errno> {
-        let reply = self.wait(gives_up, |state| state.take_reply(tag));
+        let reply = self.wait(Event::Reply(tag), gives_up, |state| state.take_reply(tag));
         if reply == Err(INTERRUPTED) {
             self.state().forget(tag);
         }
@@ -297,31 +342,42 @@ impl Client {
         }
     }
 
+    /// Waits until there is something to take; `event` is when that may be.
     pub(crate) fn wait<T>(
         &self,
+        event: Event,
         gives_up: GivesUp,
         take: impl Fn(&mut State) -> Option<Result<T, Errno>>,
     ) -> Result<T, Errno> {
         let mut state = self.state();
-        let mut look_at = Instant::now() + LOOK_EVERY;
-        loop {
+        if let Some(result) = take(&mut state) {
+            return result;
+        }
+        let (number, woken) = state.wakers.enter(event);
+        let look_every = |state: &State| {
+            let all = Duration::from_secs(1) * state.wakers.count() as u32 / LOOKS_PER_SECOND;
+            all.max(LOOK_EVERY)
+        };
+        let mut look_at = Instant::now() + look_every(&state);
+        let result = loop {
             if let Some(result) = take(&mut state) {
-                return result;
+                break result;
             }
-            // Others are woken all the time where there is much to do.
             let left = look_at.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 drop(state);
-                if gives_up() {
-                    return Err(INTERRUPTED);
-                }
-                look_at = Instant::now() + LOOK_EVERY;
+                let is_given_up = gives_up();
                 state = self.state();
+                if is_given_up {
+                    break Err(INTERRUPTED);
+                }
+                look_at = Instant::now() + look_every(&state);
                 continue;
             }
-            let waited = self.0 .0.changed.wait_timeout(state, left);
-            (state, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
-        }
+            (state, _) = woken.wait_timeout(state, left).unwrap_or_else(|poisoned| poisoned.into_inner());
+        };
+        state.wakers.leave(event, number);
+        result
     }
 }
 
@@ -361,8 +417,8 @@ impl Drop for Handle {
         }
         state.dead = Some(Errno::IO);
         let disk = state.disk.clone();
+        state.wakers.wake_all();
         drop(state);
-        self.0.changed.notify_all();
         if let Some(disk) = disk {
             disk.flush();
         }
@@ -424,8 +480,10 @@ impl Shared {
             if self.begin(&line) {
                 let begun = Instant::now();
                 let ended = self.use_line(line);
-                self.lock().was_connected = true;
-                self.changed.notify_all();
+                let mut state = self.lock();
+                state.was_connected = true;
+                state.wakers.wake_all();
+                drop(state);
                 // What is sent again may be refused again, or end the next connection, too.
                 match ended {
                     Ended::Answered => pause = PAUSE_MIN,
@@ -480,8 +538,8 @@ impl Shared {
             }
             *self.cutter.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(cutter);
             state.connected(output.clone());
+            state.wakers.wake_all();
         }
-        self.changed.notify_all();
         let (mut heard, mut received, mut sent) = (Instant::now(), 0, 0);
         let mut ended = Ended::Unanswered;
         loop {
@@ -523,8 +581,8 @@ impl Shared {
         if self.on_disconnect == OnDisconnect::Error {
             state.fail_all(Errno::IO);
         }
+        state.wakers.wake_all();
         drop(state);
-        self.changed.notify_all();
         if let Some(cutter) = self.cutter.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take() {
             cutter.cut();
         }
@@ -538,11 +596,14 @@ impl Shared {
         if let (Reply::Invalidate { keys, .. }, Some(front)) = (&reply, self.front.get()) {
             front.others_changed(keys);
         }
-        self.lock().arrived(reply);
+        {
+            let mut state = self.lock();
+            state.arrived(reply);
+            state.wakers.wake(Event::Any);
+        }
         if let Some(group) = recalled {
             self.recalled(group);
         }
-        self.changed.notify_all();
     }
 
     /// The cache uses a lease no more: what is in front forgets, and it is given back.
@@ -591,14 +652,14 @@ impl Shared {
             Refusal::Version | Refusal::Protocol => self.die(&mut state, PROTOCOL),
             Refusal::Limit | Refusal::Stopping => {}
         }
-        drop(state);
-        self.changed.notify_all();
+        state.wakers.wake_all();
     }
 
     fn die(&self, state: &mut State, errno: Errno) {
         state.dead = Some(errno);
         state.output = None;
         state.fail_all(errno);
+        state.wakers.wake_all();
     }
 }
 

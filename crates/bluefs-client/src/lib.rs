@@ -17,6 +17,8 @@ mod own;
 mod sent;
 mod state;
 mod transaction;
+mod wakers;
+mod window;
 
 pub use address::{Address, AddressError, DEFAULT_PORT};
 pub use batch::{Batch, BatchError};

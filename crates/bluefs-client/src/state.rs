@@ -17,6 +17,8 @@ use crate::cache::{Cache, Said};
 use crate::disk::{Disk, DiskCounts, History};
 use crate::from_disk::{drop_gone, keep_read};
 use crate::locks::OwnLocks;
+use crate::wakers::{Event, Wakers};
+use crate::window::{answer_bytes, Asked, Sent, INTERVALS_MAX};
 
 /// More numbers of inodes are borrowed when there are no more than these.
 const LENT_MIN: usize = 32;
@@ -116,6 +118,13 @@ pub struct State {
     /// The last interval that was given to a connection: up to it all may be carried out.
     given: u64,
     staged: BTreeMap<u64, Vec<Request>>,
+    /// Intervals that this connection was given. Those behind wait for room.
+    sent: Sent,
+    /// Questions that this connection was given, and the tags of those that wait for room.
+    asked: Asked,
+    held: BTreeSet<u64>,
+    /// Who waits for what.
+    pub wakers: Wakers,
     outcomes: BTreeMap<u64, Decided>,
     /// Intervals for whose outcomes nobody waits any more.
     abandoned: BTreeSet<u64>,
@@ -162,6 +171,10 @@ impl State {
             flight: InFlight::new(),
             given: 0,
             staged: BTreeMap::new(),
+            sent: Sent::default(),
+            asked: Asked::default(),
+            held: BTreeSet::new(),
+            wakers: Wakers::default(),
             outcomes: BTreeMap::new(),
             abandoned: BTreeSet::new(),
             told: BTreeMap::new(),
@@ -224,7 +237,42 @@ impl State {
             self.cancelled.retain(|_, old| !is_same(old));
         }
         self.pending.insert(tag, Pending { request: request.clone(), reply: None, asked: now(), background });
+        self.send_tagged(tag, request);
+    }
+
+    /// Sends a question, or keeps it until there is room for its answer.
+    fn send_tagged(&mut self, tag: u64, request: Request) {
+        let bytes = answer_bytes(&request);
+        if bytes > 0 && self.output.is_some() && (!self.held.is_empty() || !self.asked.begin(tag, bytes)) {
+            self.held.insert(tag);
+            return;
+        }
         self.send(request);
+    }
+
+    /// A question has its answer: others may be sent.
+    fn send_held(&mut self, answered: u64) {
+        self.asked.end(answered);
+        while let Some(tag) = self.held.first().copied() {
+            let Some(request) = self.pending.get(&tag).map(|one| one.request.clone()) else {
+                self.held.pop_first();
+                continue;
+            };
+            if !self.asked.begin(tag, answer_bytes(&request)) {
+                return;
+            }
+            self.held.pop_first();
+            self.send(request);
+        }
+    }
+
+    /// How much may be read before it is wanted.
+    pub fn room_ahead(&self) -> u64 {
+        if self.held.is_empty() {
+            self.asked.room_ahead()
+        } else {
+            0
+        }
     }
 
     /// What the cache says. Leases that were used are prolonged.
@@ -288,6 +336,9 @@ impl State {
     /// The connection is gone: nobody tells any more what changes.
     pub fn disconnected(&mut self) {
         self.output = None;
+        self.sent.clear();
+        self.asked.clear();
+        self.held.clear();
         self.cache.clear();
         self.history = None;
         self.ahead.clear();
@@ -305,6 +356,7 @@ impl State {
     /// Nobody waits for this reply any more. A lock that is given back is given back nevertheless.
     pub fn forget(&mut self, tag: u64) {
         let Some(mut one) = self.pending.remove(&tag) else { return };
+        self.held.remove(&tag);
         if one.is_kept() {
             one.background = true;
             self.pending.insert(tag, one);
@@ -312,6 +364,13 @@ impl State {
             self.cancelled.insert(tag, lock);
             self.send(Request::CancelLock { tag });
         }
+    }
+
+    /// Locks that are waited for.
+    pub fn waiting_locks(&self) -> usize {
+        let waits =
+            |one: &Pending| one.reply.is_none() && matches!(&one.request, Request::Lock { lock, .. } if lock.wait);
+        self.pending.values().filter(|one| waits(one)).count()
     }
 
     /// Gives a lock back. Nobody waits for that; it is said again on each connection until the server has answered.
@@ -346,17 +405,38 @@ impl State {
         let number = interval.number;
         self.cache.begun(&interval);
         self.counts.changes += 1;
-        staged.iter().for_each(|piece| self.send(piece.clone()));
         self.staged.insert(number, staged);
-        self.submit_now(interval);
+        self.send_intervals();
         number
     }
 
-    fn submit_now(&mut self, interval: Interval) {
-        if self.output.is_some() {
-            self.given = self.given.max(interval.number);
+    /// Sends intervals that this connection was not given, in their order, as far as there is room for them.
+    fn send_intervals(&mut self) {
+        while self.output.is_some() {
+            let Some(interval) = self.flight.behind(self.sent.last()) else { return };
+            let number = interval.number;
+            if number > self.acknowledged + INTERVALS_MAX {
+                if self.flight.acknowledged() <= self.acknowledged {
+                    return;
+                }
+                self.acknowledge();
+                continue;
+            }
+            let pieces = self.staged.get(&number).map_or(&[][..], Vec::as_slice);
+            if !self.sent.begin(interval, pieces) {
+                return;
+            }
+            let (interval, pieces) = (interval.clone(), pieces.to_vec());
+            self.given = self.given.max(number);
+            pieces.into_iter().for_each(|piece| self.send(piece));
+            self.send(Request::Submit { interval });
         }
-        self.send(Request::Submit { interval });
+    }
+
+    /// The server may forget outcomes that are here.
+    fn acknowledge(&mut self) {
+        self.acknowledged = self.flight.acknowledged();
+        self.send(Request::Acknowledge { number: self.acknowledged });
     }
 
     /// Takes the outcome, if it is there.
@@ -389,16 +469,13 @@ impl State {
             self.ask_ahead(|tag| Request::History { tag });
         }
         self.acknowledged = self.flight.acknowledged();
-        let numbers: Vec<u64> = self.flight.again().map(|interval| interval.number).collect();
-        for number in numbers {
-            let pieces = self.staged.get(&number).cloned().unwrap_or_default();
-            pieces.into_iter().for_each(|piece| self.send(piece));
-            let interval = self.flight.again().find(|interval| interval.number == number).cloned();
-            self.submit_now(interval.expect("it is in flight"));
-        }
-        let waiting = self.pending.values().filter(|one| one.reply.is_none() && !is_first(one));
-        let waiting: Vec<Request> = waiting.map(|one| one.request.clone()).collect();
-        waiting.into_iter().for_each(|request| self.send(request));
+        self.sent.clear();
+        self.send_intervals();
+        self.asked.clear();
+        self.held.clear();
+        let waiting = self.pending.iter().filter(|(_, one)| one.reply.is_none() && !is_first(one));
+        let waiting: Vec<(u64, Request)> = waiting.map(|(tag, one)| (*tag, one.request.clone())).collect();
+        waiting.into_iter().for_each(|(tag, request)| self.send_tagged(tag, request));
     }
 
     /// The session is gone, and a new one begins: what was in flight cannot be proven. Questions are asked again.
@@ -454,6 +531,8 @@ impl State {
             }
             self.staged.remove(&number);
         }
+        self.sent.end(number);
+        self.wakers.wake(Event::Outcome(number));
     }
 
     /// A reply has arrived.
@@ -468,17 +547,19 @@ impl State {
             }
             _ => {}
         }
+        if let Reply::Answer { tag, .. } | Reply::Error { tag, .. } = &reply {
+            self.send_held(*tag);
+        }
         match reply {
             Reply::Decided { number, outcome } => {
                 if let Outcome::Committed { csn, .. } = &outcome {
                     self.csn = self.csn.max(*csn);
                 }
                 self.decided(number, Ok(outcome));
-                let number = self.flight.acknowledged();
-                if number >= self.acknowledged + ACKNOWLEDGE_EVERY {
-                    self.acknowledged = number;
-                    self.send(Request::Acknowledge { number });
+                if self.flight.acknowledged() >= self.acknowledged + ACKNOWLEDGE_EVERY {
+                    self.acknowledge();
                 }
+                self.send_intervals();
             }
             Reply::Answer { tag, .. }
             | Reply::Error { tag, .. }
@@ -535,6 +616,7 @@ impl State {
                         self.arrived_ahead(tag, reply);
                     } else {
                         pending.reply = Some(Ok(reply));
+                        self.wakers.wake(Event::Reply(tag));
                     }
                 }
                 // A lock that was reclaimed, or one that was given while its wait was ended.
@@ -571,6 +653,7 @@ impl State {
 
     fn arrived_ahead(&mut self, tag: u64, reply: Reply) {
         self.ahead.arrived(tag);
+        self.wakers.wake(Event::Ahead(tag));
         if let Reply::Lent { group, .. } = reply {
             self.is_borrowing = false;
             self.put_group(group);

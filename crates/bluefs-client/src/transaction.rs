@@ -156,7 +156,9 @@ impl Transaction {
         let (reads, creds) = (std::mem::take(&mut self.reads).into_iter().collect(), vec![self.cred.clone()]);
         let (steps, staged) = (std::mem::take(&mut self.steps), std::mem::take(&mut self.staged));
         let interval = Interval { number: 0, base: self.base, after: Runs::new(), reads, creds, steps };
-        let outcome = self.client.submit(interval, staged, &|| false);
+        // A session that is over has taken its numbers with it: paths that were looked up in it may still hold.
+        let lent_to = self.numbers.iter().map(|(_, lent_to)| *lent_to).collect();
+        let outcome = self.client.submit_lent(interval, staged, lent_to, &|| false);
         if self.refused.is_none() && !matches!(outcome, Ok(Outcome::Failed(_))) {
             // They are used, or may be.
             self.numbers.clear();
@@ -243,7 +245,9 @@ impl Transaction {
     }
 
     fn content(&mut self, data: &[u8]) -> Content {
-        if data.len() <= INLINE_BYTES_MAX.min(STEP_BYTES_MAX) && self.inline + data.len() <= INLINE_ALL_BYTES_MAX {
+        let is_small = data.len() <= INLINE_BYTES_MAX.min(STEP_BYTES_MAX);
+        // Of no bytes there is no piece that could be staged.
+        if data.is_empty() || (is_small && self.inline + data.len() <= INLINE_ALL_BYTES_MAX) {
             self.inline += data.len();
             return Content::Inline(data.to_vec());
         }
@@ -384,6 +388,26 @@ mod tests {
         assert_eq!(transaction.add(&Operation::Remove(path(b"nothing"))), Err(Errno::NOENT));
         assert_eq!(transaction.close(), Err(NotDone::Refused { operation: 1, errno: Errno::NOENT }));
         assert_eq!(client.borrow_ino().map(|(again, _)| again), Ok(ino));
+    }
+
+    /// The server knows nothing of numbers that were lent to a session that is over.
+    #[test]
+    fn what_uses_numbers_of_another_session_is_not_sent() {
+        let client = Client::connect(server(), None, OnDisconnect::Error).expect("a session");
+        let mut transaction = Transaction::begin(&client, &Cred::root()).expect("begun");
+        let path = path(b"new").expect("a path");
+        transaction.add(&Operation::Mkdir(path)).expect("added");
+        transaction.numbers[0].1 = SessionId(2);
+        assert_eq!(transaction.close(), Err(NotDone::Conflict));
+    }
+
+    #[test]
+    fn what_is_empty_is_not_staged() {
+        let client = Client::connect(server(), None, OnDisconnect::Error).expect("a session");
+        let mut transaction = Transaction::begin(&client, &Cred::root()).expect("begun");
+        transaction.inline = INLINE_ALL_BYTES_MAX;
+        assert_eq!(transaction.content(b""), Content::Inline(vec![]));
+        assert_eq!(transaction.content(b"x"), Content::Staged(0));
     }
 
     #[test]

@@ -304,6 +304,37 @@ fn who_hears_nothing_connects_less_and_less_often() {
     assert!((2..10).contains(&connections), "{connections} connections");
 }
 
+/// A server takes 1,024 intervals whose outcomes are not acknowledged.
+#[test]
+fn more_changes_than_a_server_takes_wait_for_it_and_are_made() {
+    const WRITERS: u64 = 1_200;
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("store");
+    let first = start(&path);
+    let proxy = Proxy::new(first.at, vec![]);
+    let client = Client::connect(proxy.address(), None, OnDisconnect::Block).expect("a session");
+    let ino = create(&client, "file");
+    first.stop();
+    let failed = std::thread::scope(|scope| {
+        let write = |offset| {
+            let content = Content::Inline(b"x".to_vec());
+            client.change(&Cred::root(), Change::Write { ino, offset, content }, &never)
+        };
+        let writers: Vec<_> = (0..WRITERS).map(|offset| scope.spawn(move || write(offset))).collect();
+        while client.counts().in_flight < WRITERS {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let second = start(&path);
+        *proxy.to.lock().expect("no panic") = second.at;
+        let failed = writers.into_iter().filter_map(|writer| writer.join().expect("no panic").err()).count();
+        assert_eq!(read(&client, ino).map(|text| text.len() as u64), Ok(WRITERS));
+        second.stop();
+        failed
+    });
+    assert_eq!(failed, 0);
+    drop(client);
+}
+
 #[test]
 fn who_waits_can_give_up() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -321,6 +352,35 @@ fn who_waits_can_give_up() {
     drop(a);
     assert_eq!(b.lock(lock(LockKind::Exclusive, true), &never), Ok(()), "locks end with their session");
     drop(b);
+    server.stop();
+}
+
+/// To look takes time, which those who wait would take from each other.
+#[test]
+fn where_many_wait_each_looks_less_often() {
+    const WAITERS: usize = 500;
+    let dir = tempfile::tempdir().expect("a directory");
+    let (server, at) = serve(&dir.path().join("store"));
+    let connect = || Client::connect(at.clone(), None, OnDisconnect::Block).expect("a session");
+    let (a, b) = (connect(), connect());
+    let ino = create(&a, "file");
+    let lock = |owner, kind| LockRequest { ino, owner, kind, start: 0, end: u64::MAX, wait: true };
+    assert_eq!(a.lock(lock(1, LockKind::Exclusive), &never), Ok(()));
+    let (looks, begun) = (AtomicUsize::new(0), std::time::Instant::now());
+    let gives_up = || {
+        looks.fetch_add(1, Ordering::SeqCst);
+        false
+    };
+    std::thread::scope(|scope| {
+        let wait = |owner| b.lock(lock(owner, LockKind::Shared), &gives_up);
+        let waiters: Vec<_> = (0..WAITERS as u64).map(|owner| scope.spawn(move || wait(owner))).collect();
+        std::thread::sleep(Duration::from_secs(3));
+        let per_second = looks.load(Ordering::SeqCst) as f64 / begun.elapsed().as_secs_f64();
+        assert!(per_second < 2_000.0, "{per_second}");
+        a.unlock(lock(1, LockKind::Unlock), &never).expect("given back");
+        waiters.into_iter().for_each(|waiter| assert_eq!(waiter.join().expect("no panic"), Ok(())));
+    });
+    drop((a, b));
     server.stop();
 }
 

@@ -9,9 +9,9 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use bluefs::op::GROUPS_MAX;
-use bluefs::Cred;
+use bluefs::{Change, Cred, Errno};
 use fuser::Request;
-use procfs::{Activity, Status, ThreadId};
+use procfs::{Activity, MagicLink, Status, ThreadId};
 
 /// Bit of SIGKILL in a mask of signals. A signal that ends a process for want of a handler is pending as SIGKILL.
 const KILL: u64 = 1 << 8;
@@ -21,6 +21,15 @@ const WALK: &[u8] = b"link_path_walk";
 const F_OFD_GETLK: u64 = 36;
 const F_OFD_SETLK: u64 = 37;
 const F_OFD_SETLKW: u64 = 38;
+/// Capabilities of Linux, as bits.
+const CHOWN: u64 = 1;
+const DAC_OVERRIDE: u64 = 1 << 1;
+const DAC_READ_SEARCH: u64 = 1 << 2;
+const FOWNER: u64 = 1 << 3;
+const SYS_ADMIN: u64 = 1 << 21;
+const MKNOD: u64 = 1 << 27;
+/// [`Cred::root`].
+static ROOT: Cred = Cred { uid: 0, gid: 0, groups: Vec::new() };
 /// How long a caller is awaited that runs between its request and its wait for the answer, and how often looked at.
 const RUNNING_MAX: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_micros(200);
@@ -47,7 +56,7 @@ pub struct Caller {
     /// Its rights without those of its groups.
     alone: Cred,
     /// All of them, once somebody has looked: that takes as long as a request.
-    all: OnceLock<Cred>,
+    all: OnceLock<Rights>,
     thread: u32,
     /// Since when it waits.
     since: Instant,
@@ -63,6 +72,35 @@ pub enum LockCall {
     Flock,
     /// The caller cannot be looked at.
     Unknown,
+}
+
+/// All rights of a caller that is not root.
+#[derive(Debug, Clone)]
+struct Rights {
+    cred: Cred,
+    /// Groups that are not in `cred`, for want of room.
+    other_groups: Vec<u32>,
+    capabilities: u64,
+}
+
+impl Rights {
+    fn of(alone: &Cred, thread: u32, status: Option<&Status>) -> Rights {
+        let mut groups = status.map_or_else(Vec::new, groups);
+        let other_groups = groups.split_off(groups.len().min(GROUPS_MAX));
+        let capabilities = status.map_or(0, |status| mask(status, "CapEff"));
+        // In a user namespace of its own it has them for that alone.
+        let is_ours = || {
+            let namespace = |thread| MagicLink::Namespace("user").shown(id(thread)).ok();
+            namespace(thread).is_some_and(|its| Some(its) == namespace(std::process::id()))
+        };
+        let capabilities = if capabilities != 0 && is_ours() { capabilities } else { 0 };
+        Rights { cred: Cred { groups, ..alone.clone() }, other_groups, capabilities }
+    }
+
+    /// Whether it has one of these capabilities.
+    fn may(&self, capabilities: u64) -> bool {
+        self.capabilities & capabilities != 0
+    }
 }
 
 impl Caller {
@@ -90,8 +128,56 @@ impl Caller {
         if self.alone.is_root() {
             return &self.alone;
         }
-        let groups = || self.status().map_or_else(Vec::new, |status| groups(&status));
-        self.all.get_or_init(|| Cred { groups: groups(), ..self.alone.clone() })
+        &self.all().cred
+    }
+
+    fn all(&self) -> &Rights {
+        self.all.get_or_init(|| Rights::of(&self.alone, self.thread, self.status().as_ref()))
+    }
+
+    /// The rights by which it looks at something. The kernel has decided by all that it may.
+    pub fn cred_to_look(&self) -> &Cred {
+        let is_more = |all: &Rights| all.may(DAC_OVERRIDE | DAC_READ_SEARCH) || !all.other_groups.is_empty();
+        if !self.alone.is_root() && is_more(self.all()) {
+            return &ROOT;
+        }
+        self.cred()
+    }
+
+    /// Whether it is in more groups than a server is told.
+    pub fn has_many_groups(&self) -> bool {
+        !self.alone.is_root() && !self.all().other_groups.is_empty()
+    }
+
+    /// Its rights, with those of these groups that it is in.
+    pub fn cred_with(&self, groups: &[u32]) -> Cred {
+        let mut cred = self.cred().clone();
+        if self.has_many_groups() {
+            let other_groups = &self.all().other_groups;
+            cred.groups.splice(0..0, groups.iter().copied().filter(|group| other_groups.contains(group)));
+            cred.groups.truncate(GROUPS_MAX);
+        }
+        cred
+    }
+
+    /// Whether it may do what its user and its groups may not (capabilities(7)). `errno` is what it would be told.
+    pub fn overrides(&self, change: &Change, errno: Errno) -> bool {
+        let needed = match (errno, change) {
+            (Errno::ACCES, Change::SetAttr { set, .. }) if set.size.is_none() => DAC_OVERRIDE | FOWNER,
+            (Errno::ACCES, _) => DAC_OVERRIDE,
+            (Errno::PERM, Change::SetAttr { set, .. }) if set.uid.is_some() || set.gid.is_some() => CHOWN,
+            (Errno::PERM, Change::Create { .. }) => MKNOD,
+            (Errno::PERM, Change::SetXattr { .. } | Change::RemoveXattr { .. }) => SYS_ADMIN,
+            (Errno::PERM, Change::Link { .. }) => 0,
+            (Errno::PERM, _) => FOWNER,
+            _ => 0,
+        };
+        !self.alone.is_root() && self.all().may(needed)
+    }
+
+    /// The rights of the superuser, for what it makes.
+    pub fn cred_as_root(&self) -> Cred {
+        Cred { uid: 0, ..self.alone.clone() }
     }
 
     /// Whether it has waited for so long.
@@ -181,7 +267,7 @@ fn pending(status: &Status) -> u64 {
 
 fn groups(status: &Status) -> Vec<u32> {
     let groups = status.field("Groups").unwrap_or_default();
-    groups.split_whitespace().filter_map(|group| group.parse().ok()).take(GROUPS_MAX).collect()
+    groups.split_whitespace().filter_map(|group| group.parse().ok()).collect()
 }
 
 #[cfg(test)]
@@ -211,10 +297,44 @@ mod tests {
     #[test]
     fn groups_are_looked_at_when_rights_are_asked_for() {
         let caller = Caller::of(Who { uid: 1000, gid: 1000, thread: std::process::id() });
-        assert_eq!((caller.alone().groups.len(), caller.all.get()), (0, None));
+        assert!(caller.alone().groups.is_empty() && caller.all.get().is_none());
         let status = Status::of(id(std::process::id())).expect("it is there");
         assert_eq!(caller.cred().groups, groups(&status));
         assert!(caller.all.get().is_some());
+    }
+
+    /// A caller whose `status` says this. Its thread is one of ours, and so it is in our user namespace.
+    fn caller(status: &str) -> Caller {
+        let thread = std::process::id();
+        let caller = Caller::of(Who { uid: 1000, gid: 1000, thread });
+        let status = Status::parse(ThreadId::from_raw(1), status.to_owned());
+        let _ = caller.all.set(Rights::of(caller.alone(), thread, Some(&status)));
+        caller
+    }
+
+    #[test]
+    fn of_many_groups_those_that_matter_are_told() {
+        let groups: Vec<String> = (2000..2100).map(|group| group.to_string()).collect();
+        let caller = caller(&format!("Groups:\t{}\n", groups.join(" ")));
+        assert!(caller.has_many_groups() && caller.cred().groups.len() == GROUPS_MAX);
+        let told = caller.cred_with(&[7, 2001, 2099]);
+        assert!(told.groups.len() == GROUPS_MAX && told.in_group(2099) && told.in_group(2001) && !told.in_group(7));
+        assert!(caller.cred_to_look().is_root());
+    }
+
+    #[test]
+    fn what_capabilities_are_for() {
+        let of = |bits: u64| caller(&format!("Groups:\t\nCapEff:\t{bits:016x}\n"));
+        let ino = bluefs::Ino(5);
+        let set = |set| Change::SetAttr { ino, set };
+        let owner = set(bluefs::op::SetAttr { uid: Some(5), ..Default::default() });
+        let mode = set(bluefs::op::SetAttr { mode: Some(0o600), ..Default::default() });
+        assert!(of(CHOWN).overrides(&owner, Errno::PERM) && !of(CHOWN).overrides(&mode, Errno::PERM));
+        assert!(of(FOWNER).overrides(&mode, Errno::PERM) && !of(FOWNER).overrides(&owner, Errno::PERM));
+        let remove = Change::Unlink { dir: ino, name: bluefs::Name::new(b"x").expect("a name") };
+        assert!(of(DAC_OVERRIDE).overrides(&remove, Errno::ACCES) && !of(CHOWN).overrides(&remove, Errno::ACCES));
+        assert!(!of(!0).overrides(&remove, Errno::NOENT));
+        assert!(of(DAC_READ_SEARCH).cred_to_look().is_root() && !of(CHOWN).cred_to_look().is_root());
     }
 
     #[test]

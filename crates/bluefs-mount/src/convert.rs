@@ -79,21 +79,41 @@ pub fn set_time(time: TimeOrNow) -> SetTime {
         TimeOrNow::Now => SetTime::Now,
         TimeOrNow::SpecificTime(time) => SetTime::At(match time.duration_since(UNIX_EPOCH) {
             Ok(since) => Time(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)),
-            Err(before) => Time(i64::try_from(before.duration().as_nanos()).map_or(i64::MIN, |nanos| -nanos)),
+            Err(before) => before_1970(before.duration()),
         }),
     }
+}
+
+/// The kernel says a time as seconds, which are negative before 1970, and nanoseconds behind these. fuser (0.18) takes
+/// the nanoseconds off in place of adding them: so far from 1970 is what it has made of them.
+fn before_1970(distance: Duration) -> Time {
+    let nanos = i128::from(distance.subsec_nanos()) - i128::from(distance.as_secs()) * 1_000_000_000;
+    Time(i64::try_from(nanos).unwrap_or(i64::MIN))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// What fuser makes of the kernel's seconds and nanoseconds.
+    fn of_fuser(secs: i64, nanos: u32) -> SystemTime {
+        let distance = Duration::new(secs.unsigned_abs(), nanos);
+        if secs < 0 {
+            UNIX_EPOCH - distance
+        } else {
+            UNIX_EPOCH + distance
+        }
+    }
+
     #[test]
     fn times_before_1970_and_after() {
-        for nanos in [0, 1, -1, 1_700_000_000_123_456_789, -5_000_000_001] {
-            let time = TimeOrNow::SpecificTime(system_time(Time(nanos)));
+        const SECOND: i64 = 1_000_000_000;
+        for nanos in [0, 1, -1, 1_700_000_000_123_456_789, -5_000_000_001, -5 * SECOND, -SECOND / 2] {
+            let (secs, behind) = (nanos.div_euclid(SECOND), nanos.rem_euclid(SECOND) as u32);
+            let time = TimeOrNow::SpecificTime(of_fuser(secs, behind));
             assert_eq!(set_time(time), SetTime::At(Time(nanos)));
         }
+        assert_eq!(system_time(Time(-SECOND / 2)), UNIX_EPOCH - Duration::from_millis(500));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A volume: what requests of the kernel come to, as questions to the server.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -66,7 +67,40 @@ impl Volume {
         if !caller.alone().is_root() && is_answered() {
             return caller.alone();
         }
-        caller.cred()
+        caller.cred_to_look()
+    }
+
+    /// The rights by which something is changed: if a server cannot be told all groups, with those that matter here.
+    fn cred_to_change<'c>(&self, caller: &'c Caller, change: &Change) -> Cow<'c, Cred> {
+        if !caller.has_many_groups() {
+            return Cow::Borrowed(caller.cred());
+        }
+        let mut queries: Vec<Query> = change.inos().map(Query::Inode).collect();
+        let mut groups = Vec::new();
+        match change {
+            Change::SetAttr { set, .. } => groups.extend(set.gid),
+            Change::Rename { from_dir, from, to_dir, to, .. } => queries.extend([
+                Query::Lookup { dir: *from_dir, name: from.clone() },
+                Query::Lookup { dir: *to_dir, name: to.clone() },
+            ]),
+            _ => {}
+        }
+        for query in queries {
+            let found = self.client.look(&Cred::root(), query, &|| self.is_given_up(caller));
+            groups.extend(inode_of(found).map(|(_, inode)| inode.gid));
+        }
+        Cow::Owned(caller.cred_with(&groups))
+    }
+
+    /// Changes something for somebody who may by a capability: the kernel has decided so, which servers know nothing
+    /// of. What is made is the caller's own.
+    fn change_as_root(&self, caller: &Caller, change: Change) -> Result<Told, Errno> {
+        let (cred, gives_up) = (caller.cred_as_root(), || self.is_given_up(caller));
+        match change {
+            Change::Create { .. } => self.client.create_for(&cred, change, caller.alone().uid, &gives_up),
+            Change::SetAttr { ino, ref set } if set.size.is_some() => self.change_let_in(caller, ino, change),
+            _ => self.client.change_told(&cred, change, &gives_up),
+        }
     }
 
     /// Whether nobody needs the answer: the caller is about to end, the mount is gone, or the caller would take it away
@@ -95,7 +129,19 @@ impl Volume {
     }
 
     pub fn change(&self, caller: &Caller, change: Change) -> Result<Told, Errno> {
-        let told = self.client.change_told(caller.cred(), change, &|| self.is_given_up(caller));
+        let cred = self.cred_to_change(caller, &change);
+        // That was decided when the file was opened ([`Volume::change_open`]).
+        let writes = matches!(
+            change,
+            Change::Write { .. } | Change::Append { .. } | Change::Punch { .. } | Change::Allocate { .. }
+        );
+        let again = (!writes && !cred.is_root()).then(|| change.clone());
+        let mut told = self.client.change_told(&cred, change, &|| self.is_given_up(caller));
+        if let (Err(errno), Some(change)) = (&told, again) {
+            if caller.overrides(&change, *errno) {
+                told = self.change_as_root(caller, change);
+            }
+        }
         // What was given up may be done nevertheless.
         self.space().changed();
         if matches!(told, Err(Errno::IO)) || (told.is_err() && self.is_given_up(caller)) {
@@ -117,9 +163,13 @@ impl Volume {
     /// this, and others may go on with it who would not be let in (`setpriv` behind a redirection).
     pub fn change_open(&self, caller: &Caller, ino: Ino, change: Change) -> Result<Told, Errno> {
         match self.change(caller, change.clone()) {
-            Err(Errno::ACCES) => {}
-            done => return done,
+            Err(Errno::ACCES) => self.change_let_in(caller, ino, change),
+            done => done,
         }
+    }
+
+    /// Changes contents for whom the kernel has let in.
+    fn change_let_in(&self, caller: &Caller, ino: Ino, change: Change) -> Result<Told, Errno> {
         const TRIES: usize = 16;
         let gives_up = || self.is_given_up(caller);
         for _ in 0..TRIES {
@@ -203,7 +253,7 @@ impl Volume {
             }
             (found, _) => found,
         };
-        match self.known(caller.cred(), query) {
+        match self.known(caller.cred_to_look(), query) {
             Some(known) => known,
             None => (self.kernel.telling(), Found { found, sure: Duration::ZERO }),
         }

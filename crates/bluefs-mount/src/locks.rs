@@ -22,8 +22,12 @@ const FILE_END: u64 = i64::MAX as u64;
 /// The byte that stands for `flock`.
 const FLOCK_BYTE: u64 = u64::MAX;
 
-/// EAGAIN.
+/// EINTR, EAGAIN, EDEADLK.
+const INTERRUPTED: Errno = Errno(4);
 const AGAIN: Errno = Errno(11);
+const DEADLK: Errno = Errno(35);
+/// When an open file description asks again that waits for who waits for it.
+const DEADLOCK_AGAIN: Duration = Duration::from_millis(100);
 /// How long a lock is tried for that somebody here has who may be closing the file.
 const CLOSING_MAX: Duration = Duration::from_secs(2);
 
@@ -46,6 +50,11 @@ impl Wanted {
             F_UNLCK => Ok(LockKind::Unlock),
             _ => Err(Errno::INVAL),
         }
+    }
+
+    /// Whether it is a lock that is given back.
+    pub fn is_given_back(&self) -> bool {
+        self.typ == F_UNLCK
     }
 
     /// Which call it is from. `flock` asks for whole files only. Which of the two kinds of `fcntl` it is matters to an
@@ -111,6 +120,14 @@ impl Volume {
                 LockKind::Unlock => self.client.unlock(lock, &|| self.stops_waiting(caller)),
                 _ => self.client.lock(lock, &|| self.stops_waiting(caller)),
             };
+            // fcntl(2): an open file description waits whatever comes of it, as another thread may give its lock back.
+            if taken == Err(DEADLK) && caller.lock_call() == LockCall::OpenFile {
+                if self.stops_waiting(caller) {
+                    break Err(INTERRUPTED);
+                }
+                std::thread::sleep(DEADLOCK_AGAIN);
+                continue;
+            }
             // A lock of somebody here goes with the open file, of which the kernel tells behind the end of `close`.
             let may_go = is_flock && taken == Err(AGAIN) && Instant::now() < until;
             if !may_go || !self.handles.wait_for_flock(ino, owner, given_back, until) {

@@ -65,12 +65,35 @@ impl Requests {
     }
 
     /// Carries a request out, and then tells what has become of it.
-    fn serve_then<T>(
+    fn serve_then<T: 'static>(
         &self,
         request: &Request,
         work: impl FnOnce(&Volume, Who) -> T + Send + 'static,
         tell: impl FnOnce(T) + Send + 'static,
     ) {
+        let (work, tell) = self.parts(request, work, tell);
+        self.threads.run(work, tell);
+    }
+
+    /// The same of one for which others may wait: who closes a file gives its locks back, and a lease is given back
+    /// behind what the kernel writes back.
+    fn serve_first<T: 'static>(
+        &self,
+        request: &Request,
+        work: impl FnOnce(&Volume, Who) -> T + Send + 'static,
+        tell: impl FnOnce(T) + Send + 'static,
+    ) {
+        let (work, tell) = self.parts(request, work, tell);
+        self.threads.run_first(work, tell);
+    }
+
+    /// What a thread does to carry a request out, and to tell what has become of it.
+    fn parts<T: 'static>(
+        &self,
+        request: &Request,
+        work: impl FnOnce(&Volume, Who) -> T + Send + 'static,
+        tell: impl FnOnce(T) + Send + 'static,
+    ) -> (impl FnOnce() -> T + Send + 'static, impl FnOnce(T) + Send + 'static) {
         let (who, volume, kernel) = (Who::of(request), self.volume.clone(), self.volume.kernel.clone());
         kernel.asks(who.thread);
         let work = move || {
@@ -81,14 +104,14 @@ impl Requests {
             tell(told);
             kernel.answered();
         };
-        self.threads.run(work, tell);
+        (work, tell)
     }
 
     /// Carries one out that may wait for as long as another program likes.
     fn serve_apart(&self, request: &Request, work: impl FnOnce(&Volume, Who) + Send + 'static) {
         let (who, volume) = (Who::of(request), self.volume.clone());
         volume.kernel.asks(who.thread);
-        Threads::run_apart(self.threads.begin().1, move || work(&volume, who), |()| {});
+        Threads::run_apart(move || work(&volume, who));
     }
 }
 
@@ -359,7 +382,7 @@ impl Filesystem for Requests {
     ) {
         let (ino, data, len) = (convert::ino(ino), data.to_vec(), data.len() as u32);
         if how.contains(WriteFlags::FUSE_WRITE_CACHE) {
-            return self.serve(request, move |volume, _| volume.write_back(ino, offset, data, reply));
+            return self.serve_first(request, move |volume, _| volume.write_back(ino, offset, data, reply), drop);
         }
         let offset = (flags.0 & O_APPEND == 0).then_some(offset);
         let write = move |volume: &Volume, who| volume.write(&Caller::of(who), ino, offset, data);
@@ -377,7 +400,7 @@ impl Filesystem for Requests {
             let synced = volume.sync_closed(&caller, ino);
             synced.and(volume.unlock_closed(&caller, ino, handle, owner))
         };
-        self.serve_then(request, unlock, move |unlocked| reply_empty(reply, unlocked));
+        self.serve_first(request, unlock, move |unlocked| reply_empty(reply, unlocked));
     }
 
     fn release(
@@ -563,7 +586,9 @@ impl Filesystem for Requests {
     ) {
         let wanted = Wanted { ino: convert::ino(ino), owner: owner.0, handle: handle.0, start, end, typ };
         let set = move |volume: &Volume, who| reply_empty(reply, volume.set_lock(&Caller::of(who), &wanted, sleep));
-        if sleep {
+        if wanted.is_given_back() {
+            self.serve_first(request, set, drop);
+        } else if sleep {
             self.serve_apart(request, set);
         } else {
             self.serve(request, set);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,11 @@ use std::time::{Duration, Instant};
 pub const WAITING_BYTES_MAX: usize = 128 << 20;
 /// Messages of one connection that wait for their turn.
 pub const WAITING_OF_ONE_MAX: usize = 64;
+/// Bytes that wait for a client that does not read; then nothing more is heard from it. What it has asked until then
+/// ([`WAITING_OF_ONE_MAX`] messages, with answers of about 1 MiB) fits in front of the bound at which it is cut.
+const UNSENT_PAUSE_BYTES: usize = 40 << 20;
+/// How often it is looked whether it has read.
+const UNSENT_LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Connections that have not said who they are. One more ends the oldest of them.
 pub const STRANGERS_MAX: usize = 256;
 /// How long a connection may take to say who it is, however it divides its bytes.
@@ -113,12 +118,14 @@ fn cut(socket: &TcpStream) {
 pub struct Unsent {
     own: AtomicUsize,
     all: Arc<AtomicUsize>,
+    /// Nothing is sent any more.
+    is_over: AtomicBool,
 }
 
 impl Unsent {
     /// Of a new connection.
     pub fn new(all: Arc<AtomicUsize>) -> Unsent {
-        Unsent { own: AtomicUsize::new(0), all }
+        Unsent { own: AtomicUsize::new(0), all, is_over: AtomicBool::new(false) }
     }
 
     /// More waits: says how much it is, and how much of all clients.
@@ -131,6 +138,20 @@ impl Unsent {
     pub fn sent(&self, bytes: usize) {
         self.own.fetch_sub(bytes, Ordering::Relaxed);
         self.all.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Nothing is sent any more: what waits waits for ever.
+    pub fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+
+    /// Waits until a client that has asked for much has read most of that. Until then it is not heard: each thing that
+    /// it asks for would be more. `false`: nothing is sent any more.
+    pub fn wait(&self) -> bool {
+        while self.own() > UNSENT_PAUSE_BYTES && !self.is_over.load(Ordering::Relaxed) {
+            std::thread::sleep(UNSENT_LOOK_EVERY);
+        }
+        !self.is_over.load(Ordering::Relaxed)
     }
 
     /// How much waits.
@@ -198,5 +219,25 @@ mod tests {
         one.sent(3);
         drop(one);
         assert_eq!((all.load(Ordering::Relaxed), other.own()), (5, 5));
+    }
+
+    #[test]
+    fn who_has_much_to_read_is_not_heard_until_it_has() {
+        let unsent = Arc::new(Unsent::default());
+        assert!(unsent.wait());
+        unsent.add(UNSENT_PAUSE_BYTES + 1);
+        let waiting = |unsent: &Arc<Unsent>| {
+            let unsent = unsent.clone();
+            std::thread::spawn(move || unsent.wait())
+        };
+        let first = waiting(&unsent);
+        std::thread::sleep(Duration::from_millis(20));
+        assert!(!first.is_finished());
+        unsent.sent(1);
+        assert!(first.join().expect("no panic"));
+        unsent.add(1);
+        let second = waiting(&unsent);
+        unsent.end();
+        assert!(!second.join().expect("no panic"));
     }
 }

@@ -13,6 +13,12 @@ use bluefs_wire::{LockKind, LockRequest};
 /// Requests that one session may have waiting.
 pub const WAITING_MAX: usize = 1024;
 
+/// The last byte that `fcntl` can lock. That of `flock` is behind it.
+const RECORD_END: u64 = i64::MAX as u64;
+
+/// Who has a lock.
+type Owner = (SessionId, u64);
+
 /// Locks that one session may have.
 pub const HELD_MAX: usize = 65_536;
 
@@ -21,12 +27,15 @@ pub const HELD_MAX: usize = 65_536;
 pub enum Locked {
     /// It is given.
     Given,
-    /// Another has it, and the caller does not wait; or too many wait.
+    /// Another has it, and the caller does not wait.
     Refused,
     /// It is given later.
     Waits,
-    /// The session has too many. So it may be with what is given back in the middle of a lock: that makes two of it.
+    /// The session has too many, or too many wait. So it may be with what is given back in the middle of a lock: that
+    /// makes two of it.
     TooMany,
+    /// Whoever has it waits, in the end, for the caller.
+    Deadlock,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,12 +146,43 @@ impl Locks {
         }
         // Whoever does not wait for others waits until it is known whether any have it.
         let is_known = self.unknown.is_empty() || self.other(session, &request).is_some();
-        let waiting = self.waiting.iter().filter(|waiting| waiting.session == session).count();
-        if (!request.wait && is_known) || waiting >= WAITING_MAX {
+        if !request.wait && is_known {
             return Locked::Refused;
+        }
+        if self.waiting.iter().filter(|waiting| waiting.session == session).count() >= WAITING_MAX {
+            return Locked::TooMany;
+        }
+        if request.wait && self.closes_circle(session, &request) {
+            return Locked::Deadlock;
         }
         self.waiting.push_back(Waiting { session, tag, request });
         Locked::Waits
+    }
+
+    /// Whether those who have this lock wait, directly or by others, for who asks for it (fcntl(2), EDEADLK). `flock`
+    /// waits whatever comes of it.
+    fn closes_circle(&self, session: SessionId, request: &LockRequest) -> bool {
+        if request.end > RECORD_END {
+            return false;
+        }
+        let mut waits: BTreeMap<Owner, Vec<&LockRequest>> = BTreeMap::new();
+        for one in self.waiting.iter().filter(|one| one.request.wait && one.request.end <= RECORD_END) {
+            waits.entry((one.session, one.request.owner)).or_default().push(&one.request);
+        }
+        let own = (session, request.owner);
+        let mut seen = BTreeSet::from([own]);
+        let mut next = vec![(own, request)];
+        while let Some(((session, _), request)) = next.pop() {
+            for other in self.others(session, request).map(|held| (held.session, held.owner)) {
+                if other == own {
+                    return true;
+                }
+                if seen.insert(other) {
+                    next.extend(waits.get(&other).into_iter().flatten().map(|request| (other, *request)));
+                }
+            }
+        }
+        false
     }
 
     /// Ends a wait. `false`: nobody waits under this tag.
@@ -189,12 +229,17 @@ impl Locks {
     }
 
     fn other(&self, session: SessionId, request: &LockRequest) -> Option<&Held> {
-        let exclusive = request.kind == LockKind::Exclusive;
-        let conflicts = |held: &Held| {
-            let others = (held.session, held.owner) != (session, request.owner);
-            others && held.meets(request.start, request.end) && (exclusive || held.exclusive)
+        self.others(session, request).next()
+    }
+
+    /// Locks of others that are in the way.
+    fn others<'l>(&'l self, session: SessionId, request: &LockRequest) -> impl Iterator<Item = &'l Held> + use<'l> {
+        let LockRequest { owner, start, end, kind, .. } = *request;
+        let conflicts = move |held: &&Held| {
+            let is_other = (held.session, held.owner) != (session, owner);
+            is_other && held.meets(start, end) && (kind == LockKind::Exclusive || held.exclusive)
         };
-        self.held.get(&request.ino)?.iter().find(|held| conflicts(held))
+        self.held.get(&request.ino).into_iter().flatten().filter(conflicts)
     }
 
     /// Whether a session has no room for one more, and this would be one more.
@@ -304,6 +349,47 @@ mod tests {
         assert_eq!(locks.request(A, 1, of(1 << 20)), Locked::Given);
         locks.end(A);
         assert_eq!((locks.request(A, 1, of(7)), locks.counts[&A]), (Locked::Given, 1));
+    }
+
+    #[test]
+    fn who_would_wait_for_itself_is_told() {
+        const C: SessionId = SessionId(3);
+        let mut locks = Locks::default();
+        let byte = |at, wait| lock(LockKind::Exclusive, at, at, wait);
+        for (session, at) in [(A, 0), (B, 1), (C, 2)] {
+            assert_eq!(locks.request(session, 1, byte(at, false)), Locked::Given);
+        }
+        assert_eq!(locks.request(A, 2, byte(1, true)), Locked::Waits);
+        assert_eq!(locks.request(B, 2, byte(2, true)), Locked::Waits);
+        assert_eq!(locks.request(C, 2, byte(0, false)), Locked::Refused, "it does not wait");
+        assert_eq!(locks.request(C, 2, byte(0, true)), Locked::Deadlock);
+        assert_eq!(locks.request(C, 2, byte(1, true)), Locked::Deadlock, "a smaller circle");
+        let another = LockRequest { owner: 2, ..byte(0, true) };
+        assert_eq!(locks.request(C, 2, another), Locked::Waits, "nobody waits for this owner");
+        assert!(locks.cancel(B, 2));
+        assert_eq!(locks.request(C, 3, byte(0, true)), Locked::Waits);
+        assert_eq!(locks.request(B, 3, byte(2, true)), Locked::Deadlock, "B has what A waits for, and A what C does");
+    }
+
+    #[test]
+    fn flock_waits_whatever_comes_of_it() {
+        let mut locks = Locks::default();
+        let file = |ino, wait| LockRequest { ino: Ino(ino), ..lock(LockKind::Exclusive, u64::MAX, u64::MAX, wait) };
+        assert_eq!(locks.request(A, 1, file(5, false)), Locked::Given);
+        assert_eq!(locks.request(B, 1, file(6, false)), Locked::Given);
+        assert_eq!(locks.request(A, 2, file(6, true)), Locked::Waits);
+        assert_eq!(locks.request(B, 2, file(5, true)), Locked::Waits);
+    }
+
+    #[test]
+    fn who_waits_when_too_many_do_is_told_so() {
+        let mut locks = Locks::default();
+        let at = |tag: u64, wait| LockRequest { owner: tag, ..lock(LockKind::Exclusive, 0, 0, wait) };
+        locks.request(A, 0, at(0, false));
+        let waits = |tag: &u64| locks.request(B, *tag, at(*tag, true)) == Locked::Waits;
+        assert_eq!((1..).take_while(waits).count(), WAITING_MAX);
+        assert_eq!(locks.request(B, 9999, at(9999, true)), Locked::TooMany);
+        assert_eq!(locks.request(B, 9999, at(9999, false)), Locked::Refused);
     }
 
     #[test]

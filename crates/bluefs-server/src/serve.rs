@@ -22,7 +22,7 @@ use crate::figures::{word, Figures, Gauge, Guest, Note, Told, Traffic};
 
 /// Events that wait for their turn; then connections are not read.
 const WAITING_EVENTS_MAX: usize = 1024;
-/// Bytes that wait for a client that does not read; then its connection is ended.
+/// Bytes that wait for a client that does not read, and is not heard any more; then its connection is ended.
 const UNSENT_BYTES_MAX: usize = 128 << 20;
 /// The same of all clients together; then the connection with the most of it is ended.
 const UNSENT_OF_ALL_BYTES_MAX: usize = 512 << 20;
@@ -429,7 +429,11 @@ fn receive(
     sender.set_counter(shared.traffic.sent_counter());
     let (output, rest) = outbox(sender);
     let opened = Line { output, unsent: unsent.clone(), cutter, is_cut, peer, since, guest };
-    let send = move || rest.send(|bytes| unsent.sent(bytes + FRAME_EXTRA_BYTES));
+    let at_sender = unsent.clone();
+    let send = move || {
+        rest.send(|bytes| at_sender.sent(bytes + FRAME_EXTRA_BYTES));
+        at_sender.end();
+    };
     std::thread::Builder::new().name("send".to_owned()).spawn(send)?;
     desk.hand_in(Input::Opened(id, opened)).map_err(|_| ended())?;
     let own = Arc::new(Room::new(WAITING_OF_ONE_MAX));
@@ -439,8 +443,8 @@ fn receive(
         let place = Place::take(&shared.room, &own, message.bytes());
         desk.hand_in(Input::Message(id, message, place)).map_err(|_| ended())?;
         match receiver.receive()? {
-            Some(next) => message = next,
-            None => return Ok(()),
+            Some(next) if unsent.wait() => message = next,
+            _ => return Ok(()),
         }
     }
 }

@@ -34,9 +34,10 @@ const VERSIONS_HELD_MAX: usize = 1_000_000;
 const KEYS_MAX: usize = 100_000;
 /// How long files that nobody can have open wait for a change to be freed with, ms.
 const UNFREED_MS_MAX: Millis = 200;
-/// EINTR, EAGAIN, ENOLCK.
+/// EINTR, EAGAIN, EDEADLK, ENOLCK.
 const INTERRUPTED: Errno = Errno(4);
 const AGAIN: Errno = Errno(11);
+const DEADLK: Errno = Errno(35);
 const NOLCK: Errno = Errno(37);
 
 /// Why a connection is ended.
@@ -305,11 +306,15 @@ impl Volume {
                 if lock.start > lock.end {
                     return Ok(Some((Refusal::Protocol, "a lock ends before it begins")));
                 }
-                match self.locks.request(session, tag, lock) {
-                    Locked::Given => self.locked(batch, session, tag, actions)?,
-                    Locked::Refused => self.send(session, Reply::Error { tag, csn: self.csn, errno: AGAIN }, actions),
-                    Locked::Waits => {}
-                    Locked::TooMany => self.send(session, Reply::Error { tag, csn: self.csn, errno: NOLCK }, actions),
+                let refused = match self.locks.request(session, tag, lock) {
+                    Locked::Given => self.locked(batch, session, tag, actions).map(|()| None)?,
+                    Locked::Waits => None,
+                    Locked::Refused => Some(AGAIN),
+                    Locked::TooMany => Some(NOLCK),
+                    Locked::Deadlock => Some(DEADLK),
+                };
+                if let Some(errno) = refused {
+                    self.send(session, Reply::Error { tag, csn: self.csn, errno }, actions);
                 }
                 self.give_locks(batch, actions)?;
             }
@@ -553,6 +558,8 @@ impl Volume {
         let outcome = match live.session.arrived(&interval) {
             Arrived::Again(outcome) => outcome,
             Arrived::Impossible => return Ok(Some((Refusal::Protocol, "an interval with a number that cannot be"))),
+            // A client that comes again acknowledges what it has heard until then.
+            Arrived::TooMany => return Ok(Some((Refusal::Limit, "too many outcomes are not acknowledged"))),
             Arrived::Next => match self.decide(batch, session, &interval, now, actions)? {
                 Tried::Decided(outcome) => {
                     self.leases.forget_writer(session);

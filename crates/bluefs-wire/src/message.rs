@@ -194,13 +194,10 @@ pub enum Request {
 impl Request {
     /// About how many bytes it takes up, beside what every message does.
     pub fn bytes(&self) -> usize {
-        /// A key or a step without what it carries.
+        /// A key.
         const EACH: usize = 128;
         match self {
-            Request::Submit { interval } => {
-                let carried: usize = interval.steps.iter().map(|step| step.change.bytes()).sum();
-                carried + EACH * (interval.steps.len() + interval.reads.len() + interval.creds.len())
-            }
+            Request::Submit { interval } => interval.bytes(),
             Request::Stage { data, .. } => data.len(),
             Request::Exclusive { keys, .. } => EACH * keys.len(),
             _ => EACH,

@@ -361,6 +361,13 @@ impl<T: Tree> One<'_, '_, T> {
         self.rehang(moved, from_dir, to_dir)?;
         self.touch_dir(from_dir, 0)?;
         self.touch_dir(to_dir, 0)?;
+        // Looked at in the end: what is replaced or moved the other way makes room.
+        for (dir, before) in [(from_dir, old_parent.nlink), (to_dir, new_parent.nlink)] {
+            let links = self.view.inode(dir)?.nlink;
+            if links > before && links > LINKS_MAX {
+                return Err(Errno::MLINK.into());
+            }
+        }
         Ok(Effect::Done)
     }
 
@@ -441,7 +448,9 @@ impl<T: Tree> One<'_, '_, T> {
     }
 
     fn set_owner(&self, inode: &mut Inode, set: &SetAttr) -> Did<(), T::Error> {
-        if set.uid.is_none() && set.gid.is_none() {
+        // Nothing to be set is chown(2) of neither: it takes set-id bits away as any other.
+        let is_empty = *set == SetAttr::default() && mode_without_set_ids(inode) != inode.mode;
+        if set.uid.is_none() && set.gid.is_none() && !is_empty {
             return Ok(());
         }
         let uid_stays = set.uid.is_none_or(|uid| uid == inode.uid);

@@ -460,6 +460,14 @@ impl Outcome {
 }
 
 impl Interval {
+    /// About how many bytes it takes up.
+    pub fn bytes(&self) -> usize {
+        /// A key or a step without what it carries.
+        const EACH: usize = 128;
+        let carried: usize = self.steps.iter().map(|step| step.change.bytes()).sum();
+        carried + EACH * (self.steps.len() + self.reads.len() + self.creds.len())
+    }
+
     /// The staged contents that its steps name.
     pub fn staged(&self) -> impl Iterator<Item = u64> + '_ {
         self.steps.iter().filter_map(|step| match &step.change {

@@ -8,6 +8,7 @@
 //! send again what it knows to have failed. A number that was left out counts as failed.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use crate::op::{Failure, Interval, Outcome};
 
@@ -21,8 +22,10 @@ pub enum Arrived {
     Next,
     /// It was decided before: this is what became of it.
     Again(Outcome),
-    /// It cannot be: its outcome was acknowledged, or too much is unacknowledged.
+    /// It cannot be: its outcome was acknowledged.
     Impossible,
+    /// Too many outcomes are unacknowledged.
+    TooMany,
 }
 
 /// One client's session, as the server keeps it.
@@ -63,10 +66,10 @@ impl Session {
     /// An interval has arrived.
     pub fn arrived(&self, interval: &Interval) -> Arrived {
         let number = interval.number;
-        if number > self.last && self.outcomes.len() < UNACKNOWLEDGED_MAX {
-            return Arrived::Next;
+        if number > self.last {
+            return if self.outcomes.len() < UNACKNOWLEDGED_MAX { Arrived::Next } else { Arrived::TooMany };
         }
-        if number <= self.acknowledged || number > self.last {
+        if number <= self.acknowledged {
             return Arrived::Impossible;
         }
         // One that was decided, is not acknowledged, and of which nothing is known after a restart: it was not
@@ -134,6 +137,11 @@ impl InFlight {
     /// An interval without an outcome.
     pub fn get(&self, number: u64) -> Option<&Interval> {
         self.sent.get(&number)
+    }
+
+    /// The first interval without an outcome behind this number.
+    pub fn behind(&self, number: u64) -> Option<&Interval> {
+        self.sent.range((Bound::Excluded(number), Bound::Unbounded)).next().map(|(_, interval)| interval)
     }
 
     /// Every outcome up to this one is there.
@@ -219,7 +227,9 @@ mod tests {
             assert_eq!(session.arrived(&interval(number, &[])), Arrived::Next);
             session.decided(number, committed(number));
         }
-        assert_eq!(session.arrived(&interval(UNACKNOWLEDGED_MAX as u64 + 1, &[])), Arrived::Impossible);
+        assert_eq!(session.arrived(&interval(UNACKNOWLEDGED_MAX as u64 + 1, &[])), Arrived::TooMany);
+        session.acknowledge(1);
+        assert_eq!(session.arrived(&interval(UNACKNOWLEDGED_MAX as u64 + 1, &[])), Arrived::Next);
     }
 
     #[test]

@@ -192,6 +192,41 @@ fn a_rename_replaces_exchanges_or_refuses() {
 }
 
 #[test]
+fn a_directory_that_is_moved_is_a_link_of_the_one_that_it_comes_to() {
+    let (mut volume, root) = (Volume::new(), Cred::root());
+    let [full, other] = ["full", "other"].map(|of| volume.made(&root, create(ROOT, of, Kind::Dir, 0o755)));
+    for (dir, of) in [(full, "a"), (other, "b")] {
+        volume.made(&root, create(dir, of, Kind::Dir, 0o755));
+        volume.made(&root, create(dir, "file", Kind::File, 0o644));
+    }
+    let mut view = Overlay::new(&volume.0);
+    view.put_inode(full, Inode { nlink: LINKS_MAX, ..volume.inode(full) });
+    let changes = view.into_changes();
+    volume.0.write(SESSION, changes);
+    volume.refused(&root, rename((other, "b"), (full, "new"), RenameMode::Replace), Errno::MLINK);
+    volume.refused(&root, rename((other, "b"), (full, "file"), RenameMode::Exchange), Errno::MLINK);
+    volume.done(&root, rename((other, "b"), (full, "a"), RenameMode::Exchange));
+    volume.done(&root, rename((full, "a"), (full, "c"), RenameMode::Replace));
+    volume.done(&root, rename((other, "b"), (full, "c"), RenameMode::Replace));
+    assert_eq!((volume.inode(full).nlink, volume.inode(other).nlink), (LINKS_MAX, 2));
+}
+
+/// chown(2) with neither an owner nor a group.
+#[test]
+fn a_change_of_no_owner_takes_the_rights_of_a_program_away() {
+    let (mut volume, root) = (Volume::new(), Cred::root());
+    let none = |ino| Change::SetAttr { ino, set: SetAttr::default() };
+    let file = volume.made(&user(0), create(ROOT, "file", Kind::File, 0o6755));
+    volume.refused(&user(7), none(file), Errno::PERM);
+    volume.done(&root, none(file));
+    assert_eq!(volume.inode(file).mode, 0o755);
+    volume.done(&user(7), none(file));
+    let dir = volume.made(&root, create(ROOT, "dir", Kind::Dir, 0o6755));
+    volume.done(&root, none(dir));
+    assert_eq!(volume.inode(dir).mode, 0o6755);
+}
+
+#[test]
 fn sparse_files_have_holes() {
     let (mut volume, root) = (Volume::new(), Cred::root());
     let file = volume.made(&root, create(ROOT, "a", Kind::File, 0o644));

@@ -56,6 +56,7 @@ mod bluefs_locks;
 mod bluefs_names;
 mod bluefs_pages;
 mod bluefs_programs;
+mod bluefs_rights;
 mod bluefs_serve;
 mod bluefs_shared;
 mod bluefs_stores;

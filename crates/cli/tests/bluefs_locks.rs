@@ -122,6 +122,54 @@ for i in range(30):
     says_the_same(&[TRY, script].concat());
 }
 
+/// fcntl(2), EDEADLK: not so for locks of open file descriptions, nor for `flock`.
+#[test]
+fn who_would_wait_for_itself_is_told() {
+    let script = r#"
+import signal, struct, time
+def late(*_):
+    raise TimeoutError
+signal.signal(signal.SIGALRM, late)
+def record(fd, byte):
+    fcntl.lockf(fd, LOCK_EX, 1, byte)
+def ofd(fd, byte):
+    fcntl.fcntl(fd, 38, struct.pack('hhqqi', fcntl.F_WRLCK, 0, byte, 1, 0))
+def waits(call, fd, byte):
+    signal.setitimer(signal.ITIMER_REAL, 3)
+    try:
+        call(fd, byte)
+        return 'given'
+    except TimeoutError:
+        return 'waits'
+    except OSError as error:
+        return os.strerror(error.errno)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+for call in (record, ofd):
+    r, w = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        fd = opened(0)
+        call(fd, 0)
+        os.write(w, b'x')
+        try:
+            call(fd, 1)
+        finally:
+            os._exit(0)
+    fd = opened(1)
+    call(fd, 1)
+    os.read(r, 1)
+    time.sleep(1)
+    print(call.__name__, waits(call, fd, 0))
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    print(waits(call, fd, 0))
+    os.close(fd)
+print('given refused')
+"#;
+    says_the_same(&[TRY, script].concat());
+}
+
 /// One thread waits for a lock while another one opens the file and closes it again: the process has the lock then, and
 /// gives it back when it closes the file.
 #[test]

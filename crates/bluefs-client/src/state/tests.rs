@@ -237,3 +237,95 @@ fn files_without_a_name_are_given_up_while_others_are_always_about_to_be_opened(
     assert_eq!(released(&output), [FILES[1]]);
     state.end_opening(third, None);
 }
+
+/// The numbers of intervals that were sent, and what was acknowledged.
+fn submitted(output: &Receiver<Request>) -> (Vec<u64>, Vec<u64>) {
+    let (mut numbers, mut acknowledged) = (Vec::new(), Vec::new());
+    for request in output.try_iter() {
+        match request {
+            Request::Submit { interval } => numbers.push(interval.number),
+            Request::Acknowledge { number } => acknowledged.push(number),
+            _ => {}
+        }
+    }
+    (numbers, acknowledged)
+}
+
+fn decided(state: &mut State, number: u64) {
+    state.arrived(Reply::Decided { number, outcome: Outcome::Committed { csn: Csn(1), effects: vec![] } });
+}
+
+/// The server takes no more than so many whose outcomes are not acknowledged.
+#[test]
+fn no_more_intervals_are_on_their_way_than_a_server_takes() {
+    const ALL: u64 = INTERVALS_MAX + 500;
+    let mut state = State::new();
+    (0..ALL).for_each(|_| _ = state.submit(nothing(), Vec::new()));
+    for _ in 0..2 {
+        let output = connected(&mut state);
+        assert_eq!(submitted(&output), ((1..=INTERVALS_MAX).collect(), vec![]));
+        assert!(state.given == INTERVALS_MAX);
+        state.disconnected();
+    }
+    let output = connected(&mut state);
+    submitted(&output);
+    decided(&mut state, 1);
+    assert_eq!(submitted(&output), (vec![INTERVALS_MAX + 1], vec![1]), "it is acknowledged at once");
+    (2..=ALL).for_each(|number| decided(&mut state, number));
+    let (numbers, acknowledged) = submitted(&output);
+    assert_eq!(numbers, (INTERVALS_MAX + 2..=ALL).collect::<Vec<_>>());
+    assert!(acknowledged.is_sorted() && acknowledged.last() <= Some(&ALL));
+    assert_eq!(state.submit(nothing(), Vec::new()), ALL + 1);
+    assert_eq!(submitted(&output).0, [ALL + 1]);
+}
+
+/// Of a session that is over what was never sent is carried out once more by the kernel.
+#[test]
+fn what_has_waited_for_room_was_not_sent() {
+    let mut state = State::new();
+    let output = connected(&mut state);
+    (0..=INTERVALS_MAX).for_each(|_| _ = state.submit(nothing(), Vec::new()));
+    drop(output);
+    state.disconnected();
+    state.begin_anew();
+    let mut outcome = |number| state.take_outcome(number).map(|(outcome, _)| outcome);
+    assert_eq!(outcome(INTERVALS_MAX), Some(Err(Errno::IO)));
+    assert_eq!(outcome(INTERVALS_MAX + 1), Some(Err(Errno::STALE)));
+}
+
+#[test]
+fn no_more_is_asked_for_than_a_server_keeps_for_who_does_not_read() {
+    const ALL: usize = 40;
+    const FIT: usize = 32;
+    let read = |tag| {
+        let query = Query::Read { ino: Ino(5), offset: 0, len: 1 << 20 };
+        Request::Ask { tag, cred: Cred::root(), query }
+    };
+    let tags = |output: &Receiver<Request>| -> Vec<u64> {
+        let tag = |request| if let Request::Ask { tag, .. } = request { Some(tag) } else { None };
+        output.try_iter().filter_map(tag).collect()
+    };
+    let mut state = State::new();
+    let output = connected(&mut state);
+    let asked: Vec<u64> = (0..ALL).map(|_| state.ask(read)).collect();
+    assert_eq!(tags(&output), asked[..FIT]);
+    assert_eq!(state.room_ahead(), 0);
+    let small = state.ask(|tag| Request::Ask { tag, cred: Cred::root(), query: Query::Space });
+    assert_eq!(tags(&output), [small], "its answer is small");
+    let answer = || Answer::Bytes(Vec::new());
+    state.forget(asked[FIT]);
+    state.arrived(Reply::Answer { tag: asked[3], csn: Csn(1), answer: answer() });
+    assert_eq!(tags(&output), [asked[FIT + 1]], "nobody waits for the first any more");
+    state.take_reply(asked[3]);
+    state.disconnected();
+    let output = connected(&mut state);
+    let left: Vec<u64> = asked.iter().copied().filter(|tag| ![asked[3], asked[FIT]].contains(tag)).collect();
+    let mut told = tags(&output);
+    for tag in &left {
+        state.arrived(Reply::Error { tag: *tag, csn: Csn(1), errno: Errno::NOENT });
+    }
+    told.extend(tags(&output));
+    told.retain(|tag| *tag != small);
+    assert_eq!(told, left);
+    assert!(state.room_ahead() > 0 && state.held.is_empty());
+}
