@@ -44,6 +44,7 @@ mod ahead_watchers;
 mod ahead_young;
 mod answers;
 mod appended;
+mod as_started;
 mod bad_input_run;
 mod bluefs;
 mod bluefs_c;

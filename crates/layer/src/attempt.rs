@@ -57,6 +57,10 @@ pub struct TryOptions {
     pub keep_if: Option<OsString>,
     /// COMMAND gets a terminal of its own, joined to ours: it is seen at once, and not held, what it shows there.
     pub terminal: bool,
+    /// SIGPIPE is ignored, as it was for us.
+    pub ignore_pipe: bool,
+    /// Standard descriptors that COMMAND is not to have, as we had none.
+    pub closed: Vec<i32>,
 }
 
 /// A process that went on when COMMAND had ended. It was killed.
@@ -124,8 +128,8 @@ impl Attempt {
         let image = LayerImage::create(&options.layer_dir)?;
         let begun = beginning();
         let view = View::build(&image)?;
-        sys::block_signals(&AWAITED);
-        let started = start(&mut options, &view, cwd)?;
+        let mask = sys::block_signals(&AWAITED);
+        let started = start(&mut options, &view, cwd, mask)?;
         let mut attempt = Attempt { view, image, plans: Vec::new(), begun, phase: started.phase.clone() };
         let ran = attempt.follow(started, &options)?;
         Ok((attempt, ran))
@@ -296,7 +300,7 @@ struct Started {
     carrier: Option<Carrier>,
 }
 
-fn start(options: &mut TryOptions, view: &View, cwd: PathBuf) -> Result<Started, LayerError> {
+fn start(options: &mut TryOptions, view: &View, cwd: PathBuf, mask: libc::sigset_t) -> Result<Started, LayerError> {
     let pipe = || io::pipe().map_err(set_up("a pipe"));
     let users = match options.terminal {
         true => Some(UsersTerminal::open().map_err(set_up("the terminal"))?),
@@ -323,7 +327,9 @@ fn start(options: &mut TryOptions, view: &View, cwd: PathBuf) -> Result<Started,
         wait: options.wait,
         decide: options.keep_if.clone(),
         terminal: options.terminal,
-        ignore_pipe: false,
+        ignore_pipe: options.ignore_pipe,
+        closed: options.closed.clone(),
+        mask,
     };
     let first = match sys::fork_into(namespaces | own_network).map_err(set_up("namespaces"))? {
         Some(first) => first,
