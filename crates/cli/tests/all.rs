@@ -52,6 +52,7 @@ mod bluefs_cache;
 mod bluefs_contention;
 mod bluefs_fstab;
 mod bluefs_hostile;
+mod bluefs_invitations;
 mod bluefs_listings;
 mod bluefs_locks;
 mod bluefs_names;
