@@ -1,5 +1,6 @@
 //! `setup`: installs what is missing and nothing else; fetches the C package that tests and benchmarks build.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::packages::{Package, PACKAGES};
@@ -58,9 +59,13 @@ fn install_as_root(missing: &[&Package]) -> Result<(), String> {
         }
     }
     if !chosen.is_empty() {
-        let _quiet = NoServices::new();
+        let (quiet, before) = (NoServices::new(), enabled_units());
         let install = job("apt-get").args(["--quiet", "install"]).args(OPTIONS);
-        install.args(chosen.iter().map(|package| package.name)).env("DEBIAN_FRONTEND", "noninteractive").run()?;
+        let installed = install.args(chosen.iter().map(|package| package.name));
+        let installed = installed.env("DEBIAN_FRONTEND", "noninteractive").run();
+        drop(quiet);
+        disable(enabled_units().difference(&before));
+        installed?;
     }
     let mut needed = Vec::new();
     for (package, changed) in refused {
@@ -90,18 +95,51 @@ fn changed_by(packages: &[&Package]) -> Result<Vec<String>, String> {
     Ok(upgrades(&plan))
 }
 
+/// The units that systemd starts at the next boot, as far as the administrator's directory says so.
+fn enabled_units() -> BTreeSet<String> {
+    let names = |directory: &Path| {
+        let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect::<Vec<String>>()
+    };
+    let root = Path::new("/etc/systemd/system");
+    let wanting = names(root).into_iter().filter(|name| name.ends_with(".wants") || name.ends_with(".requires"));
+    wanting.flat_map(|name| names(&root.join(name))).collect()
+}
+
+/// Debian enables what it installs: nothing that we have installed is started at the next boot either.
+fn disable<'a>(units: impl Iterator<Item = &'a String>) {
+    let units: Vec<&String> = units.collect();
+    if units.is_empty() || find("systemctl").is_none() {
+        return;
+    }
+    if let Err(problem) = job("systemctl").args(["disable"]).args(&units).run() {
+        println!("setup: what was installed starts at the next boot ({problem})");
+    }
+}
+
 /// Tests start the servers that they need themselves: while this lives, installing a package starts none.
 struct NoServices(bool);
 
 impl NoServices {
     /// What Debian's scripts ask before they start a service; 101 forbids it.
     const POLICY: &str = "/usr/sbin/policy-rc.d";
+    /// By this line one of ours is known, and by the process that has made it whether somebody still needs it.
+    const MARK: &str = "# made by cargo xtask setup, process ";
 
     fn new() -> NoServices {
         use std::os::unix::fs::OpenOptionsExt;
-        // One that is there is somebody's own.
+        // An interrupt has left it. Any other one that is there is somebody's own.
+        if std::fs::read_to_string(Self::POLICY).is_ok_and(|text| Self::is_stale(&text)) {
+            let _ = std::fs::remove_file(Self::POLICY);
+        }
+        let text = format!("#!/bin/sh\n{}{}\nexit 101\n", Self::MARK, std::process::id());
         let file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(Self::POLICY);
-        NoServices(file.and_then(|mut file| std::io::Write::write_all(&mut file, b"#!/bin/sh\nexit 101\n")).is_ok())
+        NoServices(file.and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes())).is_ok())
+    }
+
+    fn is_stale(text: &str) -> bool {
+        let process = text.lines().find_map(|line| line.strip_prefix(Self::MARK));
+        process.is_some_and(|process| !Path::new("/proc").join(process).exists())
     }
 }
 
@@ -172,6 +210,14 @@ fn private_options(apt: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_an_ended_setup_has_left_is_removed() {
+        let made_by = |process: u32| format!("#!/bin/sh\n{}{process}\nexit 101\n", NoServices::MARK);
+        assert!(!NoServices::is_stale("#!/bin/sh\nexit 101\n"));
+        assert!(!NoServices::is_stale(&made_by(std::process::id())));
+        assert!(NoServices::is_stale(&made_by(u32::MAX)));
+    }
 
     #[test]
     fn only_changed_packages_are_upgrades() {

@@ -1,13 +1,17 @@
 //! Running other programs: what is run is shown, what fails is told.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::unstable::{failed_names, Failure};
+use crate::unstable::{failed_names, passed, unexplained, Failure};
+
+/// The status of a program that judges, if it found what must not be (`STATUS_FOUND` in testkit and in `search`). What
+/// did not run, or panicked, has another one.
+const FOUND: i32 = 3;
 
 /// Lines that are told of one command's failures.
 const FAILURE_LINES_MAX: usize = 60;
@@ -30,6 +34,12 @@ fn judged() -> &'static str {
         return "debug";
     }
     "release"
+}
+
+/// The file into which tests write that they were left out, and why (testkit's `skipped`): libtest shows what they say
+/// only if they fail.
+pub fn skipped() -> PathBuf {
+    std::env::temp_dir().join(format!("speculator-skipped-{}", std::process::id()))
 }
 
 /// Builds all tests and programs, in one: programs alone would have dependencies with fewer features.
@@ -63,7 +73,7 @@ pub fn build_judged() -> Result<(), String> {
 /// A command.
 pub fn job(program: impl AsRef<OsStr>) -> Job {
     let mut command = Command::new(program);
-    command.current_dir(repository()).env("SPECULATOR_BUILD", judged());
+    command.current_dir(repository()).env("SPECULATOR_BUILD", judged()).env("SPECULATOR_SKIPPED", skipped());
     Job(command)
 }
 
@@ -129,26 +139,38 @@ impl Job {
         Err(format!("{line}: {status}"))
     }
 
-    /// The same for tests: what they say is shown as it comes; what failed is in the error.
-    pub fn run_tests(mut self) -> Result<(), Failure> {
+    /// The same for a judge of what is wrong on purpose: it has to find that, and any other end is an error.
+    pub fn has_to_find(mut self, judge: &str) -> Result<(), String> {
         let line = self.line();
         println!("$ {line}");
-        let failed = |said: String| Failure { names: Vec::new(), said };
-        let child = self.0.stdout(Stdio::piped()).spawn();
-        let mut child = child.map_err(|error| failed(format!("cannot run {line}: {error}")))?;
-        let mut lines = Vec::new();
-        for said in child.stdout.take().into_iter().flat_map(|pipe| BufReader::new(pipe).split(b'\n')) {
-            let Ok(said) = said else { break };
-            let said = String::from_utf8_lossy(&said).into_owned();
-            println!("{said}");
-            lines.push(said);
+        let status = self.0.status().map_err(|error| format!("cannot run {line}: {error}"))?;
+        match status.code() {
+            Some(FOUND) => Ok(()),
+            Some(0) => Err(format!("{line}: output was released too early, and {judge} found nothing")),
+            _ => Err(format!("{line}: {status}")),
         }
+    }
+
+    /// The same for tests: what they say is shown as it comes; what failed is in the error. How many have passed.
+    pub fn run_tests(mut self) -> Result<usize, Failure> {
+        let line = self.line();
+        println!("$ {line}");
+        let failed = |said: String| Failure { names: Vec::new(), unexplained: None, said };
+        let child = self.0.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = child.map_err(|error| failed(format!("cannot run {line}: {error}")))?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let (lines, problems) = std::thread::scope(|scope| {
+            let problems = scope.spawn(|| shown(stderr, |line| eprintln!("{line}")));
+            (shown(stdout, |line| println!("{line}")), problems.join().unwrap_or_default())
+        });
         let status = child.wait().map_err(|error| failed(format!("cannot wait for {line}: {error}")))?;
         if status.success() {
-            return Ok(());
+            return Ok(passed(&lines));
         }
-        let said = format!("{line}: {status}\n{}", told_of_failures(&lines).join("\n"));
-        Err(Failure { names: failed_names(lines.iter().map(String::as_str)), said })
+        let unexplained = unexplained(&lines, &problems);
+        let told = unexplained.iter().map(String::as_str).chain(told_of_failures(&lines)).collect::<Vec<_>>();
+        let said = format!("{line}: {status}\n{}", told.join("\n"));
+        Err(Failure { names: failed_names(lines.iter().map(String::as_str)), unexplained, said })
     }
 
     /// Shows the command and becomes it; why that failed.
@@ -168,6 +190,13 @@ impl Job {
         let said = String::from_utf8_lossy(&output.stderr);
         Err(format!("{line}: {}: {}", output.status, said.trim()))
     }
+}
+
+/// The lines of a pipe; each is shown as it comes.
+fn shown(pipe: Option<impl Read>, show: fn(&str)) -> Vec<String> {
+    let lines = pipe.into_iter().flat_map(|pipe| BufReader::new(pipe).split(b'\n')).map_while(Result::ok);
+    let text = lines.map(|line| String::from_utf8_lossy(&line).into_owned());
+    text.inspect(|line| show(line)).collect()
 }
 
 /// What tests have said of their failures, up to a bound.

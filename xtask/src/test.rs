@@ -5,10 +5,13 @@
 //! built is chosen from the whole workspace (chosen by `-p`, dependencies would be built again with fewer features),
 //! and once: the programs that are judged are those that the tests belong to, not a release.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::shell::{build_comparer, build_tests, cargo, comparer, is_root, job, judge_test_build, nice_cargo, target};
+use crate::shell::{
+    build_comparer, build_tests, cargo, comparer, is_root, job, judge_test_build, nice_cargo, skipped, target,
+};
 use crate::unstable::{self, run_tests};
 use crate::volume::Volume;
 use crate::{faults, guarantee, histories, search, setup};
@@ -47,6 +50,8 @@ struct Done {
 /// Runs all steps.
 pub fn run() -> Result<(), String> {
     judge_test_build();
+    // Of another process that had this number.
+    let _ = std::fs::remove_file(skipped());
     let mut lines = Vec::new();
     let mut all = Vec::new();
     for group in GROUPS {
@@ -70,6 +75,7 @@ pub fn run() -> Result<(), String> {
     }
     println!("\n{}", lines.join("\n"));
     leave_out();
+    tell_skipped();
     let failed: Vec<&str> = all.iter().filter(|done| done.result.is_err()).map(|done| done.name).collect();
     match failed.is_empty() {
         true => Ok(()),
@@ -121,6 +127,16 @@ fn leave_out() {
     }
 }
 
+/// Tests that were left out, each once, with why: they look as if they had passed.
+fn tell_skipped() {
+    let text = std::fs::read_to_string(skipped()).unwrap_or_default();
+    let _ = std::fs::remove_file(skipped());
+    let tests: BTreeSet<&str> = text.lines().collect();
+    if !tests.is_empty() {
+        println!("tests that were left out:\n  {}", tests.into_iter().collect::<Vec<_>>().join("\n  "));
+    }
+}
+
 fn format_check() -> Result<(), String> {
     cargo(&["fmt", "--all", "--", "--check"]).run()?;
     // The agent is a workspace of its own.
@@ -152,7 +168,7 @@ fn loom() -> Result<(), String> {
     let job = nice_cargo(&["test", "--quiet", "--release", "-p", "commit-clock", "-p", "epochs", "--test", "loom"]);
     let job = job.env("RUSTFLAGS", flags).env("CARGO_TARGET_DIR", target().join("loom"));
     // A model explores all orders: it fails always or never.
-    job.run_tests().map_err(|failure| failure.said)
+    job.run_tests().map(drop).map_err(|failure| failure.said)
 }
 
 /// All transparency scenarios (or those that match `filter`), with the default interposition or `mode`. As root they
@@ -160,7 +176,15 @@ fn loom() -> Result<(), String> {
 pub fn transparency(mode: Option<&str>, filter: &[String]) -> Result<(), String> {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     // Kept until the tests have ended.
-    let volume = Volume::make("transparency", 2048).map_err(|problem| println!("without a volume: {problem}")).ok();
+    let volume = match Volume::make("transparency", 2048) {
+        Ok(volume) => Some(volume),
+        // On the disk as it is, half of what is to be shown would not be.
+        Err(problem) if is_root() => return Err(format!("no volume to run on: {problem}")),
+        Err(problem) => {
+            println!("without a volume: {problem}");
+            None
+        }
+    };
     let mut tests = match &volume {
         Some(volume) => volume.around(Path::new(&program)).env("TRANSPARENCY_DIR", volume.path()),
         None => job(&program),

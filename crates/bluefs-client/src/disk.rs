@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bluefs::Ino;
 
@@ -37,6 +37,9 @@ const QUEUED_MAX: usize = 16 << 20;
 const BATCH_BYTES: usize = 256 << 10;
 /// How long the first one who reads waits until it is known what is there, and the end for what is not written yet.
 const READY_MAX: Duration = Duration::from_secs(2);
+/// How long one who has the directory is waited for: the process of a mount ends after umount(8) does.
+const LOCKED_MAX: Duration = Duration::from_secs(5);
+const LOCKED_PAUSE: Duration = Duration::from_millis(20);
 /// The file that says who has the directory, and how the others begin.
 const LOCK: &str = "lock";
 const BLOCKS: &str = "blocks-";
@@ -123,10 +126,13 @@ impl Disk {
         }
         std::fs::set_permissions(dir, Permissions::from_mode(0o700)).map_err(failed)?;
         let lock = private().open(dir.join(LOCK)).map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(DiskError::InUse(dir.to_owned())),
-            Err(TryLockError::Error(source)) => return Err(failed(source)),
+        let begun = Instant::now();
+        while let Err(error) = lock.try_lock() {
+            match error {
+                TryLockError::WouldBlock if begun.elapsed() < LOCKED_MAX => std::thread::sleep(LOCKED_PAUSE),
+                TryLockError::WouldBlock => return Err(DiskError::InUse(dir.to_owned())),
+                TryLockError::Error(source) => return Err(failed(source)),
+            }
         }
         let shared = Arc::new(Shared {
             dir: dir.to_owned(),

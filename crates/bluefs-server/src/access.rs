@@ -6,7 +6,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{fchown, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,6 +20,8 @@ const INVITATIONS: &str = "invitations";
 const IDENTITY: &str = "identity";
 /// How old what was read may be when it is asked whether an invitation still stands.
 const AGE_MAX: Duration = Duration::from_secs(1);
+/// How long invitations stand that cannot be read again because the machine is short of something.
+const SHORTAGE_MAX: Duration = Duration::from_secs(60);
 
 /// Whoever can connect may do everything: for a server that only this machine reaches.
 #[derive(Debug)]
@@ -92,13 +94,50 @@ impl Invitation {
 #[derive(Debug)]
 pub struct Invitations {
     path: PathBuf,
-    read: Mutex<Option<(Instant, Vec<Invitation>)>>,
+    read: Mutex<Known>,
+    tell: fn(&str),
+}
+
+/// What was read of them.
+#[derive(Debug, Default)]
+struct Known {
+    all: Vec<Invitation>,
+    /// When that was.
+    read: Option<Instant>,
+    /// When it was tried last.
+    tried: Option<Instant>,
+    /// It was told that they cannot be read.
+    is_told: bool,
 }
 
 impl Invitations {
     /// Of the store in this directory.
     pub fn of(store: &Path) -> Invitations {
-        Invitations { path: store.join(INVITATIONS), read: Mutex::new(None) }
+        Invitations { path: store.join(INVITATIONS), read: Mutex::default(), tell: |_| {} }
+    }
+
+    /// Tells it once when they cannot be read: then nobody is let in.
+    pub fn telling(self, tell: fn(&str)) -> Invitations {
+        Invitations { tell, ..self }
+    }
+
+    /// Reads them again. Where that fails, it is told, and nobody is invited any more.
+    fn read_again(&self, known: &mut Known) {
+        let now = Instant::now();
+        known.tried = Some(now);
+        match self.all() {
+            Ok(all) => *known = Known { all, read: Some(now), tried: Some(now), is_told: false },
+            Err(error) => {
+                // For want of a descriptor those stand that stood, but not for ever: one may be withdrawn meanwhile.
+                let is_recent = known.read.is_some_and(|at| at.elapsed() < SHORTAGE_MAX);
+                if !(is_shortage(&error) && is_recent) {
+                    known.all.clear();
+                }
+                if !std::mem::replace(&mut known.is_told, true) {
+                    (self.tell)(&format!("cannot read {}: {error}", self.path.display()));
+                }
+            }
+        }
     }
 
     /// All that are there.
@@ -140,22 +179,19 @@ impl Invitations {
 impl Access for Invitations {
     fn check(&self, volume: &[u8], secret: &[u8], wall: Time) -> Option<Grant> {
         let hash = sha256(secret);
-        let all = self.all().ok()?;
+        let mut known = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        // What was read before does not know an invitation that was made since.
+        self.read_again(&mut known);
         let is_it = |one: &&Invitation| one.secret == hash && one.volume.as_bytes() == volume && one.is_good(wall);
-        let grant = all.iter().find(is_it).map(|one| Grant { invitation: one.number, read_only: one.read_only });
-        // What was read before does not know an invitation that was made since: it would not stand.
-        *self.read.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), all));
-        grant
+        known.all.iter().find(is_it).map(|one| Grant { invitation: one.number, read_only: one.read_only })
     }
 
     fn stands(&self, number: u64, wall: Time) -> bool {
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        if read.as_ref().is_none_or(|(at, _)| at.elapsed() > AGE_MAX) {
-            // Where they cannot be read for a moment, for want of a descriptor, those stand that stood.
-            let before = read.take().map(|(_, all)| all).unwrap_or_default();
-            *read = Some((Instant::now(), self.all().unwrap_or(before)));
+        let mut known = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.tried.is_none_or(|at| at.elapsed() > AGE_MAX) {
+            self.read_again(&mut known);
         }
-        read.iter().flat_map(|(_, all)| all).any(|one| one.number == number && one.is_good(wall))
+        known.all.iter().any(|one| one.number == number && one.is_good(wall))
     }
 
     fn random(&self) -> u64 {
@@ -179,21 +215,55 @@ pub fn identity_of(store: &Path) -> io::Result<Identity> {
     }
 }
 
+/// Whether it may be otherwise in a moment: too little memory, too few descriptors.
+fn is_shortage(error: &io::Error) -> bool {
+    const ENOMEM: i32 = 12;
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    matches!(error.raw_os_error(), Some(ENOMEM | ENFILE | EMFILE))
+}
+
 /// Whoever reads and changes such a file does so alone, as long as this is open.
 fn alone(path: &Path) -> io::Result<File> {
+    /// `O_NOFOLLOW` (`asm-generic/fcntl.h`).
+    const NO_FOLLOW: i32 = 0o400_000;
     let path = path.with_extension("lock");
-    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(false).mode(0o600).custom_flags(NO_FOLLOW).open(&path)?;
+    give_to_owner_of_store(&file, &path)?;
     file.lock()?;
     Ok(file)
 }
 
 fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("new");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    // Somebody who died has left it.
+    match std::fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    give_to_owner_of_store(&file, &new)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     std::fs::rename(&new, path)?;
     File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+}
+
+/// A file that is open belongs to whom its directory belongs to: the server need not run as whoever invites, and could
+/// not read it. One that was given a second name, or says something already, is not what we have made.
+fn give_to_owner_of_store(file: &File, path: &Path) -> io::Result<()> {
+    let directory = std::fs::metadata(path.parent().unwrap_or(Path::new(".")))?;
+    let (owner, group) = (directory.uid(), directory.gid());
+    let meta = file.metadata()?;
+    if (meta.uid(), meta.gid()) == (owner, group) || !meta.is_file() || meta.nlink() != 1 || meta.len() != 0 {
+        return Ok(());
+    }
+    match fchown(file, Some(owner), Some(group)) {
+        // The owner may be in another group than the directory's.
+        Err(_) if meta.uid() == owner => Ok(()),
+        done => done,
+    }
 }
 
 #[cfg(test)]
@@ -242,18 +312,63 @@ mod tests {
     }
 
     #[test]
-    fn invitations_that_cannot_be_read_for_a_moment_stand() {
+    fn invitations_that_cannot_be_read_do_not_stand_and_that_is_told_once() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        static TOLD: AtomicUsize = AtomicUsize::new(0);
         let dir = tempfile::tempdir().expect("a directory");
-        let all = Invitations::of(dir.path());
+        let count = |_: &str| {
+            TOLD.fetch_add(1, Ordering::Relaxed);
+        };
+        let all = Invitations::of(dir.path()).telling(count);
         let (number, secret) = all.add("work", false, None).expect("made");
         assert!(all.check(b"work", &secret, Time(0)).is_some());
         let file = dir.path().join(INVITATIONS);
-        std::fs::remove_file(&file).and_then(|()| std::fs::create_dir(&file)).expect("a directory in its place");
+        let aside = dir.path().join("aside");
+        std::fs::rename(&file, &aside).and_then(|()| std::fs::create_dir(&file)).expect("a directory in its place");
         std::thread::sleep(AGE_MAX + Duration::from_millis(100));
-        assert!(all.stands(number, Time(0)));
-        std::fs::remove_dir(&file).expect("removed");
-        std::thread::sleep(AGE_MAX + Duration::from_millis(100));
-        assert!(!all.stands(number, Time(0)), "there are none any more");
+        assert!(!all.stands(number, Time(0)) && all.check(b"work", &secret, Time(0)).is_none());
+        assert_eq!(TOLD.load(Ordering::Relaxed), 1);
+        std::fs::remove_dir(&file).and_then(|()| std::fs::rename(&aside, &file)).expect("as before");
+        assert!(all.check(b"work", &secret, Time(0)).is_some() && all.stands(number, Time(0)));
+    }
+
+    #[test]
+    fn want_of_descriptors_is_for_a_moment_and_no_right_to_read_is_not() {
+        let error = io::Error::from_raw_os_error;
+        assert!(is_shortage(&error(24)) && is_shortage(&error(23)) && !is_shortage(&error(13)));
+        let dir = tempfile::tempdir().expect("a directory");
+        let all = Invitations::of(dir.path());
+        let (number, secret) = all.add("work", false, None).expect("made");
+        assert!(all.check(b"work", &secret, Time(0)).is_some() && all.stands(number, Time(0)));
+    }
+
+    #[test]
+    fn what_root_makes_belongs_to_whom_the_store_belongs_to() {
+        let dir = tempfile::tempdir().expect("a directory");
+        const NOBODY: u32 = 65_534;
+        // Only root can give it away; for others it is theirs already.
+        let owner = match std::os::unix::fs::chown(dir.path(), Some(NOBODY), Some(NOBODY)) {
+            Ok(()) => (NOBODY, NOBODY),
+            Err(_) => dir.path().metadata().map(|meta| (meta.uid(), meta.gid())).expect("there"),
+        };
+        // As it was left by whoever invited first.
+        std::fs::write(dir.path().join("invitations.lock"), "").expect("written");
+        let all = Invitations::of(dir.path());
+        all.add("work", false, None).expect("made");
+        identity_of(dir.path()).expect("an identity");
+        for name in [INVITATIONS, IDENTITY, "invitations.lock", "identity.lock"] {
+            let meta = dir.path().join(name).metadata().expect("there");
+            assert_eq!((meta.uid(), meta.gid()), owner, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_lock_is_not_followed() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let elsewhere = dir.path().join("elsewhere");
+        std::fs::write(&elsewhere, "").expect("written");
+        std::os::unix::fs::symlink(&elsewhere, dir.path().join("invitations.lock")).expect("a link");
+        assert!(Invitations::of(dir.path()).add("work", false, None).is_err());
     }
 
     #[test]

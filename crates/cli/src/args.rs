@@ -26,7 +26,8 @@ pub struct Cli {
 
 const EXIT_STATUS: &str = "Exit status:\n  \
     0      success\n  \
-    1      doctor: run would not work here; volume check: the volume is damaged\n  \
+    1      begin: the speculation has failed; doctor: run would not work here;\n         \
+           fsck, volume check: it is damaged\n  \
     123    try: COMMAND succeeded, and was undone (with --no: 0)\n  \
     125    speculator failed; one line on stderr says what, where, why, and what to do\n  \
     126    run, try: COMMAND was found but cannot be executed\n  \
@@ -110,11 +111,8 @@ pub enum Action {
     Invite(InviteOptions),
     /// Mount a volume of a BlueFS server, for everybody; umount(8) unmounts it
     ///
-    /// Every operation is asked of the server, and returns when it is on the server's disk. Needs root.
+    /// Every change is asked of the server, and returns when it is on the server's disk. Needs root.
     Mount(MountOptions),
-    /// Started by a mount: has the kernel ask about names again
-    #[command(hide = true)]
-    ForgetNames,
     /// Check a BlueFS store that no server uses; the exit status is 1 if it is damaged
     ///
     /// What a crash has interrupted is finished first, as a server would at its start.
@@ -309,6 +307,7 @@ impl AheadArgs {
             crash_in_rollback: self.crash_in_rollback,
             keeps_history: self.reports.iter().any(ReportForm::needs_history),
             limits: supervisor::Limits { expected_wait: self.expected_wait, ..Default::default() },
+            trace: None,
         }
     }
 }
@@ -339,8 +338,8 @@ pub struct TryOptions {
     /// Whether COMMAND may speak to anybody outside: what it sends cannot be undone
     ///
     /// With `no` COMMAND has a network of its own, with a loopback interface only. With `ask` you are asked at the
-    /// first attempt. The default is `ask` where there is a terminal, else `no`. Unix sockets of others cannot be
-    /// reached in any case.
+    /// first attempt. The default is `ask` where there is a terminal and none of --yes, --no and --keep-if is given,
+    /// else `no`. Unix sockets of others cannot be reached in any case.
     #[arg(long, value_name = "ANSWER", value_enum, require_equals = true)]
     pub network: Option<Network>,
 
@@ -376,7 +375,9 @@ pub struct TryOptions {
     pub crash_after: Option<u64>,
 
     /// Finish keeping what a crash interrupted
-    #[arg(long, conflicts_with_all = ["decision", "diff", "network", "report", "wait", "force", "terminal"])]
+    #[arg(long, conflicts_with_all = [
+        "decision", "diff", "network", "report", "wait", "force", "terminal", "command",
+    ])]
     pub resume: bool,
 
     /// The command to run, and its arguments

@@ -15,6 +15,7 @@ mod serve;
 mod status;
 
 pub use batch::batch;
+pub use bluefs_mount::forgetter::COMMAND as FORGET_NAMES;
 pub use fsck::fsck;
 pub use invite::invite;
 pub use mount::{forget_names, mount};

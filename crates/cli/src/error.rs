@@ -73,7 +73,7 @@ impl Failure {
     /// Tells it on stderr.
     pub fn report(&self) -> ExitCode {
         // Nothing can be done about a stderr that is closed; the status still tells.
-        let _ = writeln!(std::io::stderr(), "speculator: {}", one_line(&self.to_string()));
+        let _ = writeln!(std::io::stderr(), "speculator: {}", one_line(&without_numbers(&self.to_string())));
         ExitCode::from(self.status())
     }
 }
@@ -85,16 +85,42 @@ pub fn one_line(text: &str) -> String {
 
 /// What an error says of itself, without the number that Rust puts behind it.
 pub fn plain(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    match text.find(" (os error") {
-        Some(end) => text[..end].to_owned(),
-        None => text,
+    without_numbers(&error.to_string())
+}
+
+/// Without the numbers that Rust puts behind what the system says: ` (os error 2)`.
+pub fn without_numbers(text: &str) -> String {
+    const BEGINS: &str = " (os error ";
+    let mut rest = text;
+    let mut left = String::new();
+    while let Some((before, behind)) = rest.split_once(BEGINS) {
+        left += before;
+        match behind.split_once(')').filter(|(number, _)| number.bytes().all(|byte| byte.is_ascii_digit())) {
+            Some((_, behind)) => rest = behind,
+            None => {
+                left += BEGINS;
+                rest = behind;
+            }
+        }
     }
+    left + rest
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_numbers_of_the_system() {
+        let text = "cannot mount at a: No such file or directory (os error 2); look (os error x) twice";
+        let plain = "cannot mount at a: No such file or directory; look (os error x) twice";
+        assert_eq!(without_numbers(text), plain);
+        assert_eq!(plain_of(2), "No such file or directory");
+    }
+
+    fn plain_of(number: i32) -> String {
+        plain(&std::io::Error::from_raw_os_error(number))
+    }
 
     #[test]
     fn one_line_whatever_the_name() {

@@ -36,6 +36,10 @@ fn main() -> ExitCode {
     if let Some(said) = bluefs::line_of_helper(&line) {
         return help_mount(said);
     }
+    // No command for people: it is in no help, and in no completions.
+    if line.get(1).is_some_and(|word| word == bluefs::FORGET_NAMES) {
+        return bluefs::forget_names().map_or_else(|failure| failure.report(), ExitCode::from);
+    }
     let result = usage::parse(line).and_then(|cli| perform(cli.action));
     match result {
         Ok(status) => ExitCode::from(status),
@@ -73,7 +77,6 @@ fn perform(action: Action) -> Result<u8, Failure> {
         Action::Serve(options) => bluefs::serve(options),
         Action::Invite(options) => bluefs::invite(&options),
         Action::Mount(options) => bluefs::mount(&options),
-        Action::ForgetNames => bluefs::forget_names(),
         Action::Fsck(options) => bluefs::fsck(&options),
         Action::Bluefs { action: BluefsAction::Batch { address, access, file } } => {
             bluefs::batch(address, &access, file.as_deref())

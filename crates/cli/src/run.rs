@@ -1,8 +1,6 @@
 //! `speculator run`: everything that can be found wrong before COMMAND starts is found here.
 
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Command;
 
 use external_sync::domain;
 use external_sync::volume::WorldVolumes;
@@ -12,7 +10,7 @@ use crate::args::{Commit, Interpose, RunOptions, Threads};
 use crate::command;
 use crate::error::Failure;
 use crate::report::Reports;
-use crate::stats::StatsSink;
+use crate::stats::{StatsError, StatsFile, StatsSink};
 
 /// `speculator run`; the status is that of COMMAND.
 pub fn run(options: RunOptions) -> Result<u8, Failure> {
@@ -21,6 +19,7 @@ pub fn run(options: RunOptions) -> Result<u8, Failure> {
     }
     let reports = Reports::open(&options.ahead.reports)?;
     let stats = options.stats.as_ref().map(StatsSink::open).transpose()?;
+    let trace = trace()?;
     // INVARIANT: clap requires COMMAND.
     let name = options.command.first().expect("COMMAND is required").clone();
     if options.volumes.is_empty() && options.private_tmp.is_empty() {
@@ -58,7 +57,7 @@ pub fn run(options: RunOptions) -> Result<u8, Failure> {
         wants_stats: stats.is_some() || reports.are_wanted(),
         hold_input: options.hold_input,
         release_early: options.release_early,
-        ahead: options.ahead.into_options(),
+        ahead: supervisor::AheadOptions { trace, ..options.ahead.into_options() },
     })?;
     match &ended.stats {
         Some(stats) => reports.tell(&stats.ahead)?,
@@ -68,6 +67,13 @@ pub fn run(options: RunOptions) -> Result<u8, Failure> {
         None => {}
     }
     show(ended, stats)
+}
+
+/// The file that SPECULATOR_TRACE names. The supervisor makes it, and has another working directory.
+fn trace() -> Result<Option<PathBuf>, StatsError> {
+    let Some(path) = std::env::var_os("SPECULATOR_TRACE").map(PathBuf::from) else { return Ok(None) };
+    drop(StatsFile::open(&path, "the trace that SPECULATOR_TRACE names")?);
+    Ok(Some(std::path::absolute(&path).unwrap_or(path)))
 }
 
 /// Inside a world already: COMMAND runs in that one, instead of us. Returns only if it cannot.
@@ -82,7 +88,7 @@ fn pass_through(options: &RunOptions) -> Failure {
         Err(error) => return error.into(),
     };
     tell!("speculator: this is inside a world of speculator run already: COMMAND runs there, by that run's options");
-    let source = Command::new(&program).arg0(name).args(&options.command[1..]).exec();
+    let source = supervisor::become_program(&program, &options.command);
     supervisor::RunError::Exec { program, source }.into()
 }
 

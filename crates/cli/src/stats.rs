@@ -5,6 +5,9 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use rustix::fs::{fallocate, FallocateFlags};
+use rustix::io::Errno;
+
 use crate::error::plain;
 
 /// The value of `--stats`.
@@ -86,16 +89,24 @@ impl StatsFile {
 
     /// Writes the statistics in place of what the file held.
     pub fn write(mut self, json: &str) -> Result<(), StatsError> {
-        self.written = true;
         let result = self.replace(json.as_bytes());
+        // One that was made for this and has a part of it is removed.
+        self.written = result.is_ok();
         result.map_err(|source| StatsError { what: self.what, path: self.path.clone(), source })
     }
 
     fn replace(&mut self, contents: &[u8]) -> io::Result<()> {
-        if self.file.metadata()?.is_file() {
-            self.file.set_len(0)?;
+        if !self.file.metadata()?.is_file() {
+            return self.file.write_all(contents);
         }
-        self.file.write_all(contents)
+        // What it holds goes only when there is room for what takes its place. Another file under its name would not
+        // have its rights, its other names and its place behind links.
+        match fallocate(&self.file, FallocateFlags::KEEP_SIZE, 0, contents.len() as u64) {
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        self.file.write_all(contents)?;
+        self.file.set_len(contents.len() as u64)
     }
 }
 

@@ -52,6 +52,8 @@ pub fn try_run(options: TryOptions) -> Result<u8, Failure> {
         wait: options.wait,
         keep_if: options.keep_if.clone(),
         terminal: options.terminal,
+        ignore_pipe: supervisor::sigpipe_was_ignored(),
+        closed: supervisor::closed_at_start().collect(),
     })?;
     if options.report != Some(ReportTarget::None) {
         try_report::tell(&ran, options.diff, options.verbose);

@@ -38,6 +38,8 @@ fn explain(error: &clap::Error, line: &[OsString]) -> Failure {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return match error.print() {
             Ok(()) => std::process::exit(0),
+            // Who reads it has seen enough (`| head`).
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
             Err(error) => Failure::Output(error),
         };
     }

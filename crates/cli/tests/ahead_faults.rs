@@ -12,7 +12,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{kill_process, prlimit, Pid, Resource, Rlimit, Signal};
-use support::{can_mount, is_root, places, Scene};
+use support::{can_mount, is_root, places, skipped, Scene};
 
 const SPECULATOR: &str = env!("CARGO_BIN_EXE_speculator");
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ahead_faults/many.c");
@@ -134,7 +134,7 @@ fn no_more_processes() {
     command.current_dir(scene.path(".")).env(&mark.name, "1").stdin(Stdio::null()).uid(USER).gid(USER);
     let output = match command.output() {
         Ok(output) => output,
-        Err(error) => return eprintln!("skipped: another user cannot run speculator: {error}"),
+        Err(error) => return skipped(&format!("another user cannot run speculator: {error}")),
     };
     let (stdout, stderr, status) = told(&output);
     assert_eq!((stdout.as_str(), status), ("again\n", Some(0)), "{stderr}");

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
-use support::{can_mount, places, Scene};
+use support::{can_mount, places, skipped, Scene};
 
 /// What is not in a JSON object.
 const NONE: serde_json::Value = serde_json::Value::Null;
@@ -54,7 +54,7 @@ fn a_server_that_answers_after_its_fsync_waits_once() {
     assert_eq!(ask(server), (0..ROUNDS as u8).collect::<Vec<u8>>());
     let stats = scene.stats();
     if stats["commits"].as_object().unwrap().is_empty() {
-        return eprintln!("skipped: the folder for temporary files is on no file system that can commit");
+        return skipped("the folder for temporary files is on no file system that can commit");
     }
     // The first answer is held; from then on it is known that answers follow, then that the flush follows its write.
     // The end of input is an answer of its own.
@@ -85,7 +85,7 @@ fn a_server_with_one_file_flushes_that_file_only() {
         assert_eq!(ask(python(&scene, "", &program)), (0..ROUNDS as u8).collect::<Vec<u8>>());
         let stats = scene.stats();
         if stats["commits"].as_object().unwrap().is_empty() {
-            return eprintln!("skipped: the folder for temporary files is on no file system that can commit");
+            return skipped("the folder for temporary files is on no file system that can commit");
         }
         let of_log = stats["commits_of_log"].as_u64().unwrap() + stats["writes_flushed"].as_u64().unwrap();
         match is_alone {
@@ -109,7 +109,7 @@ fn another_file_becomes_the_log() {
     assert_eq!(ask(server), (0..ROUNDS as u8).collect::<Vec<u8>>());
     let stats = scene.stats();
     if stats["commits"].as_object().unwrap().is_empty() {
-        return eprintln!("skipped: the folder for temporary files is on no file system that can commit");
+        return skipped("the folder for temporary files is on no file system that can commit");
     }
     let of_log = stats["commits_of_log"].as_u64().unwrap() + stats["writes_flushed"].as_u64().unwrap();
     // All but those at the beginning, and the two at which the log changes.
@@ -157,7 +157,7 @@ fn what_a_write_has_flushed_is_waited_for_by_nobody() {
         assert_eq!(ask(python(&scene, "--commit-interval 60000", &program)), (0..ROUNDS as u8).collect::<Vec<u8>>());
         let stats = scene.stats();
         if stats["commits"].as_object().unwrap().is_empty() {
-            return eprintln!("skipped: the folder for temporary files is on no file system that can commit");
+            return skipped("the folder for temporary files is on no file system that can commit");
         }
         let count = |name: &str| stats[name].as_u64().unwrap();
         let (flushed, committed) = (count("writes_flushed"), stats["commits"]["output"].as_u64().unwrap_or(0));
@@ -192,7 +192,7 @@ fn who_looks_at_the_times_of_a_log_waits_for_them() {
         assert_eq!(ask(server), (0..ROUNDS as u8).collect::<Vec<u8>>());
         let stats = scene.stats();
         if stats["commits"].as_object().unwrap().is_empty() {
-            return eprintln!("skipped: the folder for temporary files is on no file system that can commit");
+            return skipped("the folder for temporary files is on no file system that can commit");
         }
         assert!(stats["writes_flushed"].as_u64().unwrap() >= ROUNDS - 5, "{look}: {stats}");
         let held = stats["output_hold_us"]["count"].as_u64().unwrap();
@@ -233,7 +233,7 @@ fn are_flushed_by_writes(scene: &Scene, server: Command) {
     assert_eq!(ask(server), (0..ROUNDS as u8).collect::<Vec<u8>>());
     let stats = scene.stats();
     if stats["commits"].as_object().unwrap().is_empty() {
-        return eprintln!("skipped: the folder for temporary files is on no file system that can commit");
+        return skipped("the folder for temporary files is on no file system that can commit");
     }
     assert!(stats["writes_flushed"].as_u64().unwrap() >= ROUNDS - 6, "{stats}");
     assert!(stats["commits"]["output"].as_u64().unwrap_or(0) <= 6, "{stats}");
@@ -376,7 +376,7 @@ fn a_write_within_its_log_waits_for_no_commit() {
     ask(python(&scene, "", OVERWRITES_AND_ANSWERS));
     let stats = scene.stats();
     if stats["commits"].as_object().unwrap().is_empty() {
-        return eprintln!("skipped: the folder for temporary files is on no file system that can commit");
+        return skipped("the folder for temporary files is on no file system that can commit");
     }
     assert!(stats["writes_flushed"].as_u64().unwrap() > 0, "{stats}");
     assert_eq!(stats["waits"]["pwrite64"], NONE, "{stats}");

@@ -11,6 +11,8 @@ use testkit::crash::{
     private_mounts, record, replay_all, Configuration, Cut, DiskEvent, Expectation, Log, RecordOptions, Violation,
 };
 
+use crate::support::has_root_for;
+
 /// ext4 as it is mounted everywhere: it orders only the data of blocks that it allocates, and not the new ones that it
 /// notes as unwritten.
 const MOUNT: &str = "commit=60";
@@ -96,8 +98,7 @@ fn after_each_flush(log: &Log) -> Vec<Cut> {
 }
 
 fn check(program: &str) {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: the crash disk needs root");
+    if !has_root_for("the crash disk") {
         return;
     }
     private_mounts().unwrap();

@@ -1,10 +1,11 @@
-//! A mount by mount(8): a line of `fstab`, other options for a mount that is there, and what is refused.
+//! A mount by mount(8): a line of `fstab`, other options for a mount that is there, and what is refused. What is behind
+//! a mount keeps nothing of whoever has made it.
 
 use crate::bluefs_support as support;
 
 use std::process::Command;
 
-use support::{text, Scene};
+use support::{speculator, succeeds, text, Scene, Server};
 
 /// mount(8) looks for its helpers in /sbin only, and notes in /run what it has mounted. Both are this script's own, in
 /// a namespace. `$1` is the program, `$2` the server's address, `$3` a directory to work in.
@@ -56,4 +57,51 @@ fn a_line_of_fstab_mounts_a_volume() {
         .output()
         .expect("unshare(1)");
     assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), (SAID, ""), "{}", output.status);
+}
+
+/// Somebody's working directory and a descriptor of theirs are on a file system that is to go. An invitation may be a
+/// descriptor, and paths are as whoever names them sees them.
+const FROM_ELSEWHERE: &str = r#"
+set -e
+cd "$3"
+mkdir elsewhere dir
+mount -t tmpfs none elsewhere
+cd elsewhere
+echo "$4" > invitation
+exec 7> open 8< invitation
+"$1" mount --invitation /dev/fd/8 --cache ../cache "$2" ../dir
+exec 7>&- 8<&-
+cd ..
+umount elsewhere
+echo written > dir/file
+cat dir/file
+ls cache | grep -x lock
+umount dir
+"#;
+
+#[test]
+fn a_mount_keeps_no_directory_and_no_descriptor_of_whoever_makes_it() {
+    let scene = Scene::new();
+    let (server, work) = (Server::with(&scene.path("store"), &["--listen", "127.0.0.1:0"]), scene.path("work"));
+    std::fs::create_dir(&work).unwrap();
+    let invitation = succeeds(speculator().arg("invite").arg(scene.path("store")));
+    let mut command = Command::new("unshare");
+    command.args(["-m", "bash", "-c", FROM_ELSEWHERE, "bash", env!("CARGO_BIN_EXE_speculator"), &server.address]);
+    let output = command.arg(&work).arg(invitation.trim()).output().expect("unshare(1)");
+    let said = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(said, ("written\nlock\n".to_owned(), String::new()), "{}", output.status);
+}
+
+#[test]
+fn what_cannot_be_mounted_is_told_without_numbers() {
+    let scene = Scene::new();
+    let server = scene.serve();
+    let mut command = speculator();
+    command.args(["mount", "--plain", &server.address]).arg(scene.path("nowhere"));
+    let output = command.output().expect("it starts");
+    let why = format!(
+        "speculator: cannot mount at {}: look at the directory: No such file or directory\n",
+        scene.path("nowhere").display()
+    );
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(125), why));
 }

@@ -5,7 +5,7 @@ use crate::support;
 use std::fs;
 use std::process::Command;
 
-use support::{is_root, Scene};
+use support::{can_mount, is_root, skipped, Outcome, Scene};
 
 #[track_caller]
 fn check(line: &str, status: i32, stderr: &str) {
@@ -97,7 +97,8 @@ fn doctor_tells_root_of_a_user_namespace_from_root() {
     let command = command.args(["--user", "--map-root-user", env!("CARGO_BIN_EXE_speculator"), "doctor", "--json"]);
     let output = command.current_dir(scene.path("")).output().unwrap();
     let Ok(json) = serde_json::from_slice::<serde_json::Value>(&output.stdout) else {
-        return eprintln!("skipped: no user namespaces here: {}", String::from_utf8_lossy(&output.stderr));
+        let why = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        return skipped(&format!("no user namespaces here: {why}"));
     };
     let findings = json["findings"].as_array().unwrap();
     let user = findings.iter().find(|finding| finding["name"] == "user").unwrap();
@@ -130,6 +131,7 @@ fn completions_and_man_pages_come_from_the_same_definition() {
     for shell in ["bash", "zsh", "fish"] {
         let text = scene.run(&format!("completions {shell}"));
         assert!(text.expect(0, "").stdout.contains("elide-fsync"), "{shell}");
+        assert!(!text.stdout.contains("forget-names"), "{shell}: nobody but a mount uses it");
     }
     assert!(scene.run("man").expect(0, "").stdout.contains(".SH SUBCOMMANDS"));
     assert!(scene.run("man run").expect(0, "").stdout.contains("commit\\-interval"));
@@ -158,4 +160,55 @@ fn what_we_tell_and_nobody_reads_changes_nothing() {
         assert!(told("try --yes --diff"));
         assert!(!told("try --no"));
     }
+}
+
+/// `speculator run --help | head -1`: whoever has read enough is no failure.
+#[test]
+fn help_that_nobody_reads_to_its_end_is_no_failure() {
+    for line in ["run --help", "--version", "doctor", "man run"] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_speculator"));
+        let output = command.args(line.split(' ')).stdout(writer).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{line}: {output:?}");
+    }
+}
+
+#[test]
+fn what_is_resumed_takes_no_command() {
+    Scene::new().run("try --resume true").expect(125, "cannot be used with");
+}
+
+/// The supervisor has a working directory of its own.
+#[test]
+fn a_trace_is_where_it_was_named_or_is_refused() {
+    let scene = Scene::new();
+    let run = |trace: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_speculator"));
+        command.args(["run", "--", "true"]).current_dir(scene.path("")).env("SPECULATOR_TRACE", trace);
+        Outcome::of(command.output().unwrap())
+    };
+    run("trace").expect(0, "");
+    assert!(scene.path("trace").is_file());
+    run("no/trace").expect(125, "cannot write the trace that SPECULATOR_TRACE names to ");
+    scene.left_behind(&["dir", "trace"]);
+}
+
+/// The file is opened before COMMAND starts; COMMAND may have filled the disk since.
+#[test]
+fn statistics_for_which_there_is_no_room_leave_what_was_there() {
+    const SCRIPT: &str = "mount -t tmpfs -o size=64k none dir && truncate -s 8192 dir/old || exit 2
+        for file in old new; do
+            \"$0\" run --stats=json:dir/$file -- sh -c 'cat /dev/zero > dir/full' 2>told; echo $?
+            grep -c 'cannot write statistics' told; rm dir/full
+        done
+        stat -c %s dir/old; ls dir; \"$0\" run --stats=json:dir/old -- true; head -c 1 dir/old";
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", SCRIPT, env!("CARGO_BIN_EXE_speculator")]);
+    let outcome = Outcome::of(command.current_dir(scene.path("")).output().unwrap());
+    assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("125\n1\n125\n1\n8192\nold\n{", ""));
 }

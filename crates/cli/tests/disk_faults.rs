@@ -10,6 +10,8 @@ use testkit::crash::{
 };
 use testkit::workload::{Programs, Workload};
 
+use crate::support::has_root_for;
+
 const SEEDS: u64 = 30;
 const CUTS: usize = 12;
 const WORKLOADS: [&str; 3] = ["writer", "writer-fsync", "sqlite"];
@@ -52,8 +54,7 @@ fn expect_told(recording: &Recording) -> Result<(), String> {
 
 #[test]
 fn nothing_that_the_disk_lost_was_shown() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: the crash disk needs root");
+    if !has_root_for("the crash disk") {
         return;
     }
     private_mounts().unwrap();

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use support::{can_mount, Scene};
+use support::{can_mount, skipped, Scene};
 
 /// Unmounts at the end, also of a failed test.
 struct Mount(PathBuf);
@@ -103,7 +103,7 @@ fn a_number_that_comes_back_is_not_memory_any_more() {
     assert_eq!(shown.next().unwrap().unwrap(), "done");
     assert!(child.wait().unwrap().success());
     if !is_same {
-        eprintln!("skipped: somebody else got the device number");
+        skipped("somebody else got the device number");
         return;
     }
     let stats = scene.stats();

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use support::{Outcome, Scene};
+use support::{skipped, Outcome, Scene};
 
 /// A 32-bit program, by hand: a C library for it is rarely there. It prints `hi` and exits with 7.
 const PROGRAM_32: &str = "
@@ -36,7 +36,7 @@ fn inside(scene: &Scene, script: &str) -> Outcome {
 fn is_there(path: &str) -> bool {
     let there = Path::new(path).exists();
     if !there {
-        eprintln!("skipped: {path} is not installed");
+        skipped(&format!("{path} is not installed"));
     }
     there
 }

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use support::places::PATIENCE;
-use support::{can_mount, Scene};
+use support::{can_mount, skipped, Scene};
 
 /// Worlds in which a process is killed at a moment of chance.
 const KILLS: u64 = 20;
@@ -164,7 +164,7 @@ fn many_programs_leave_few_segments() {
     /// What a world keeps of files that nobody uses, and some more for those that are used.
     const SEGMENTS_MOST: usize = 300;
     if !Path::new(PROGRAM).exists() {
-        eprintln!("skipped: {PROGRAM} is not installed");
+        skipped(&format!("{PROGRAM} is not installed"));
         return;
     }
     let scene = Scene::new();

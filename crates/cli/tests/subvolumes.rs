@@ -6,7 +6,7 @@ use crate::support;
 use std::fs;
 use std::process::Command;
 
-use support::{can_mount, Mounted, Scene};
+use support::{can_mount, skipped, Mounted, Scene};
 
 #[test]
 fn what_is_changed_in_a_subvolume_is_waited_for() {
@@ -14,7 +14,7 @@ fn what_is_changed_in_a_subvolume_is_waited_for() {
         return;
     }
     if !fs::read_to_string("/proc/filesystems").unwrap().contains("btrfs") {
-        eprintln!("skipped: this kernel has no btrfs");
+        skipped("this kernel has no btrfs");
         return;
     }
     let scene = Scene::new();

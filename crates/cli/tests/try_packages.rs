@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use support::manifest::{assert_same, await_news, comparable, manifest, Manifest};
-use support::{can_mount, tree};
+use support::{can_mount, skipped, tree};
 
 struct Case<'a> {
     name: &'a str,
@@ -75,7 +75,7 @@ impl Case<'_> {
         std::fs::create_dir_all(&root).unwrap();
         let prepared = shell(self.prepare).current_dir(&root).output().unwrap();
         if prepared.status.code() == Some(77) {
-            eprintln!("skipped: {}: {}", self.name, String::from_utf8_lossy(&prepared.stderr));
+            skipped(&format!("{}: {}", self.name, String::from_utf8_lossy(&prepared.stderr).trim()));
             return;
         }
         assert!(prepared.status.success(), "{}: {}", self.name, String::from_utf8_lossy(&prepared.stderr));

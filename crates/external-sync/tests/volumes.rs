@@ -11,14 +11,8 @@ use tempfile::TempDir;
 
 const SIZE: u64 = 64 << 20;
 
-/// False, and says so, when not root; in CI that is a failure.
 fn is_root() -> bool {
-    let root = rustix::process::geteuid().is_root();
-    assert!(root || std::env::var_os("CI").is_none_or(|value| value != "true"), "CI runs these as root");
-    if !root {
-        eprintln!("skipped: mounting a volume needs root");
-    }
-    root
+    testkit::skipped::has_root_for("mounting a volume")
 }
 
 struct Scene {

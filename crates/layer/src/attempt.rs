@@ -63,6 +63,10 @@ pub struct TryOptions {
     pub keep_if: Option<OsString>,
     /// COMMAND gets a terminal of its own, joined to ours: it is seen at once, and not held, what it shows there.
     pub terminal: bool,
+    /// SIGPIPE is ignored, as it was for us.
+    pub ignore_pipe: bool,
+    /// Standard descriptors that COMMAND is not to have, as we had none.
+    pub closed: Vec<i32>,
 }
 
 /// A process that went on when COMMAND had ended. It was killed.
@@ -150,7 +154,8 @@ impl Attempt {
         let mut mounts = Table::open().map_err(failed())?;
         let mounts_before = mounts.read_again().map_err(failed())?;
         let view = View::build(&image)?;
-        let started = start(&mut options, &view, cwd)?;
+        let mask = sys::block_signals(&awaited());
+        let started = start(&mut options, &view, cwd, mask)?;
         let (plans, phase, mounts) = (Vec::new(), started.phase.clone(), RefCell::new(mounts));
         let mut attempt = Attempt { view, image, plans, begun, phase, mounts, mounts_before };
         let ran = attempt.follow(started, &options)?;
@@ -397,9 +402,8 @@ struct Started {
     questions: Option<io::PipeWriter>,
 }
 
-fn start(options: &mut TryOptions, view: &View, cwd: PathBuf) -> Result<Started, LayerError> {
+fn start(options: &mut TryOptions, view: &View, cwd: PathBuf, mask: libc::sigset_t) -> Result<Started, LayerError> {
     let awaited = awaited();
-    sys::block_signals(&awaited);
     let pipe = || io::pipe().map_err(set_up("a pipe"));
     let users = match options.terminal {
         true => Some(UsersTerminal::open().map_err(set_up("the terminal"))?),
@@ -426,7 +430,9 @@ fn start(options: &mut TryOptions, view: &View, cwd: PathBuf) -> Result<Started,
         wait: options.wait,
         decide: options.keep_if.clone(),
         terminal: options.terminal,
-        ignore_pipe: false,
+        ignore_pipe: options.ignore_pipe,
+        closed: options.closed.clone(),
+        mask,
     };
     let first = match sys::fork_into(namespaces | own_network).map_err(set_up("namespaces"))? {
         Some(first) => first,

@@ -33,35 +33,41 @@ pub fn exit_now(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// Become another program; returns only with an error.
+/// Become another program, as execvp(3) does: what is in no format that the kernel knows is a script for /bin/sh.
+/// Returns only with an error.
 pub fn exec(program: &CString, args: &[CString]) -> io::Error {
-    let mut argv: Vec<*const libc::c_char> = args.iter().map(|arg| arg.as_ptr()).collect();
+    let error = exec_once(program, args.iter());
+    if error.raw_os_error() == Some(libc::ENOEXEC) {
+        let shell = c"/bin/sh".to_owned();
+        exec_once(&shell, [&shell, program].into_iter().chain(args.iter().skip(1)));
+    }
+    error
+}
+
+fn exec_once<'a>(program: &CString, args: impl Iterator<Item = &'a CString>) -> io::Error {
+    let mut argv: Vec<*const libc::c_char> = args.map(|arg| arg.as_ptr()).collect();
     argv.push(std::ptr::null());
     // SAFETY: a path and a list of strings that ends with null, all alive.
     unsafe { libc::execv(program.as_ptr(), argv.as_ptr()) };
     io::Error::last_os_error()
 }
 
-/// Default action for all signals but SIGPIPE, which is as it was for us, and nothing blocked.
-pub fn reset_signals(ignore_pipe: bool) {
-    // SAFETY: no handler is installed; the set is ours.
+/// SIGPIPE, and what is blocked, as they were when we were started.
+pub fn reset_signals(ignore_pipe: bool, mask: &libc::sigset_t) {
+    // SAFETY: no handler is installed; the set is whole.
     unsafe {
         libc::signal(libc::SIGPIPE, if ignore_pipe { libc::SIG_IGN } else { libc::SIG_DFL });
-        let mut none: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut none);
-        libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+        libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut());
     }
 }
 
-/// Block these signals in this thread and those that it starts.
-pub fn block_signals(signals: &[c_int]) {
-    change_mask(libc::SIG_BLOCK, signals);
-}
-
-fn change_mask(how: c_int, signals: &[c_int]) {
+/// Block these signals in this thread and those that it starts. What was blocked before.
+pub fn block_signals(signals: &[c_int]) -> libc::sigset_t {
     let set = signal_set(signals);
-    // SAFETY: a whole set.
-    unsafe { libc::pthread_sigmask(how, &set, std::ptr::null_mut()) };
+    let mut old = signal_set(&[]);
+    // SAFETY: whole sets.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut old) };
+    old
 }
 
 fn signal_set(signals: &[c_int]) -> libc::sigset_t {

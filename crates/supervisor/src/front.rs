@@ -19,10 +19,10 @@ use external_sync::engine::{Engine, Handles, Policy};
 use external_sync::volume::WorldVolumes;
 use procfs::{ProcessId, Status};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::ffi::{CString, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
@@ -303,6 +303,17 @@ impl StartFailure {
     }
 }
 
+/// Becomes a program without a world of its own. Returns only with an error.
+pub fn become_program(program: &Path, args: &[OsString]) -> io::Error {
+    let string = |text: &OsStr| CString::new(text.as_bytes());
+    let args: Result<Vec<CString>, _> = args.iter().map(|arg| string(arg)).collect();
+    let (Ok(program), Ok(args)) = (string(program.as_os_str()), args) else {
+        return io::ErrorKind::InvalidInput.into();
+    };
+    sys::be_as_started();
+    sys::exec(&program, &args)
+}
+
 /// In the child. Returns only with an error.
 fn become_command(
     options: &RunOptions,
@@ -321,7 +332,7 @@ fn become_command(
     let program = c_string(options.program.as_os_str());
     let args: Result<Vec<CString>, _> = options.args.iter().map(|a| c_string(a)).collect();
     let (Ok(program), Ok(args)) = (program, args) else { return StartFailure::Exec(libc::EINVAL) };
-    sys::set_default(libc::SIGPIPE, sys::sigpipe_was_ignored());
+    sys::be_as_started();
     sys::set_signal_mask(mask);
     if let Err(e) = tracee::enter_world(&filter, !rustix::process::geteuid().is_root()) {
         return StartFailure::Filter(errno(e));

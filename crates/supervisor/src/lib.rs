@@ -49,9 +49,9 @@ mod volatile;
 
 pub use ahead::{AheadOptions, Family, Injection, InjectionError, Limits, Report, Rollback};
 pub use ahead::{Flow, Guess, History, Life, Outcome, Taken, TakenBack};
-pub use front::{run, Ended, Interpose, RunError, RunOptions};
+pub use front::{become_program, run, Ended, Interpose, RunError, RunOptions};
 pub use spent::Spent;
 pub use stats::{Distribution, Stats};
 pub use status::{worlds, AheadStatus, OpenGuess, ProcessStatus, WorldStatus};
-pub use sys::end_by;
+pub use sys::{close_inherited, closed_at_start, end_by, sigpipe_was_ignored};
 pub use volatile::{VolatileError, VolatilePath};

@@ -4,7 +4,7 @@ use procfs::{ProcessId, TaskId, ThreadId};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering};
 use std::time::Duration;
 
 fn check(answer: libc::c_long) -> io::Result<libc::c_long> {
@@ -211,9 +211,19 @@ pub fn set_default(signal: i32, ignore: bool) {
     unsafe { libc::signal(signal, if ignore { libc::SIG_IGN } else { libc::SIG_DFL }) };
 }
 
-/// Become another program; returns only with an error.
+/// Become another program, as execvp(3) does: what is in no format that the kernel knows is a script for /bin/sh.
+/// Returns only with an error.
 pub fn exec(program: &CString, args: &[CString]) -> io::Error {
-    let mut argv: Vec<*const libc::c_char> = args.iter().map(|a| a.as_ptr()).collect();
+    let error = exec_once(program, args.iter());
+    if error.raw_os_error() == Some(libc::ENOEXEC) {
+        let shell = c"/bin/sh".to_owned();
+        exec_once(&shell, [&shell, program].into_iter().chain(args.iter().skip(1)));
+    }
+    error
+}
+
+fn exec_once<'a>(program: &CString, args: impl Iterator<Item = &'a CString>) -> io::Error {
+    let mut argv: Vec<*const libc::c_char> = args.map(|arg| arg.as_ptr()).collect();
     argv.push(std::ptr::null());
     // SAFETY: a path and a list of strings that ends with null, all alive.
     unsafe { libc::execv(program.as_ptr(), argv.as_ptr()) };
@@ -252,19 +262,42 @@ pub fn close(fd: i32) {
 }
 
 static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+/// A bit for each standard descriptor.
+static WERE_CLOSED: AtomicU8 = AtomicU8::new(0);
 
-/// Rust's runtime ignores SIGPIPE before `main`; this runs earlier.
+/// Rust's runtime ignores SIGPIPE before `main`, and opens `/dev/null` where a standard descriptor is closed; this runs
+/// earlier.
 #[used]
 #[link_section = ".init_array"]
-static NOTE_SIGPIPE: extern "C" fn() = note_sigpipe;
+static NOTE_START: extern "C" fn() = note_start;
 
-extern "C" fn note_sigpipe() {
+extern "C" fn note_start() {
     // SAFETY: only asks; `action` is whole.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         libc::sigaction(libc::SIGPIPE, std::ptr::null(), &mut action);
         SIGPIPE_WAS_IGNORED.store(action.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
+        let closed = (0..3).filter(|&fd| libc::fcntl(fd, libc::F_GETFD) < 0).map(|fd| 1 << fd);
+        WERE_CLOSED.store(closed.fold(0, |all, bit| all | bit), Ordering::Relaxed);
     }
+}
+
+/// The standard descriptors that were closed when we were started.
+pub fn closed_at_start() -> impl Iterator<Item = i32> {
+    let closed = WERE_CLOSED.load(Ordering::Relaxed);
+    (0..3).filter(move |fd| closed & 1 << fd != 0)
+}
+
+/// What COMMAND is to find as we have found it: SIGPIPE, and standard descriptors that were closed. The next file that
+/// is opened here gets the number of one.
+pub fn be_as_started() {
+    set_default(libc::SIGPIPE, sigpipe_was_ignored());
+    closed_at_start().for_each(close);
+}
+
+/// Close what this process has inherited, beyond the standard descriptors.
+pub fn close_inherited() {
+    inherited().into_iter().flatten().filter(|&fd| fd > 2).for_each(close);
 }
 
 /// Whether whoever started us ignored SIGPIPE.

@@ -101,7 +101,9 @@ pub struct Outcome {
     pub seen: usize,
     /// Cuts that were tried.
     pub cuts: usize,
-    /// What must not be.
+    /// What was seen, or had to be there, and is not.
+    pub losses: usize,
+    /// What must not be, losses among it.
     pub problems: Vec<String>,
 }
 
@@ -184,14 +186,15 @@ impl<'run> Campaign<'run> {
         let check = |dir: &Path, seen: &[crate::crash::Message]| workload.check(&self.programs, dir, seen);
         let recover = &configuration.recover_options;
         let replayed = replay_all(&recording.log, recover, &plan.cuts, 1, self.interrupted, check)?;
-        let violations = replayed.iter().flat_map(|outcome| &outcome.violations);
+        let violations = || replayed.iter().flat_map(|outcome| &outcome.violations);
         Ok(Outcome {
             was_struck: false,
             status: recording.status,
             elapsed: recording.elapsed,
             seen: recording.log.messages.len(),
             cuts: plan.cuts.len(),
-            problems: violations.map(|violation| format!("{violation:?}")).collect(),
+            losses: violations().count(),
+            problems: violations().map(|violation| format!("{violation:?}")).collect(),
         })
     }
 

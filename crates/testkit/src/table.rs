@@ -133,6 +133,30 @@ impl Row {
     }
 }
 
+/// What rows come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// All are as expected.
+    AsExpected,
+    /// One did not run.
+    DidNotRun,
+    /// One that should be safe loses something.
+    Loses,
+    /// One that should lose something did not.
+    FoundNoLoss,
+}
+
+/// What did not run goes first: with it a loss that was found elsewhere would prove less than it says.
+pub fn verdict(rows: &[Row]) -> Verdict {
+    let bad = || rows.iter().filter(|row| !row.as_expected);
+    match bad().next() {
+        None => Verdict::AsExpected,
+        Some(_) if bad().any(|row| row.error.is_some()) => Verdict::DidNotRun,
+        Some(_) if bad().any(|row| row.expectation != Expectation::Lossy) => Verdict::Loses,
+        Some(_) => Verdict::FoundNoLoss,
+    }
+}
+
 /// One line, and what a reader needs who did not expect it.
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -186,4 +210,25 @@ pub fn figure_3(configurations: &[Configuration], rows: &[Row]) -> String {
         table.push_str(&line);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(expectation: Expectation, as_expected: bool, error: Option<&str>) -> Row {
+        let (report, error) = (Report::default(), error.map(str::to_owned));
+        Row { report, expectation, as_expected, syncs: false, in_figure: true, error }
+    }
+
+    #[test]
+    fn what_did_not_run_is_no_loss() {
+        let good = || row(Expectation::Safe, true, None);
+        let loses = || row(Expectation::Safe, false, None);
+        assert_eq!(verdict(&[]), Verdict::AsExpected);
+        assert_eq!(verdict(&[good()]), Verdict::AsExpected);
+        assert_eq!(verdict(&[good(), loses()]), Verdict::Loses);
+        assert_eq!(verdict(&[loses(), row(Expectation::Safe, false, Some("no disk"))]), Verdict::DidNotRun);
+        assert_eq!(verdict(&[row(Expectation::Lossy, false, None), good()]), Verdict::FoundNoLoss);
+    }
 }

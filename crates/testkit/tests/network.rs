@@ -12,11 +12,7 @@ const PORT: u16 = 4000;
 /// False, and says so, where no network can be made; in CI that is a failure.
 fn can_make_networks() -> bool {
     let able = rustix::process::geteuid().is_root() && std::path::Path::new("/dev/net/tun").exists();
-    assert!(able || std::env::var_os("CI").is_none_or(|value| value != "true"), "CI runs these as root, with a tun");
-    if !able {
-        eprintln!("skipped: a slow line needs root and /dev/net/tun");
-    }
-    able
+    testkit::skipped::can_run(able, "a slow line needs root and /dev/net/tun")
 }
 
 fn network(shape: Shape) -> Network {

@@ -20,7 +20,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Parser;
 
 use cells::{is_outside, Cells, Pair};
-use search::Search;
+use search::{Search, Verdict};
 
 /// So many pairs with two actions, if it is not said how many.
 const PAIRS_OF_TWO: usize = 1500;
@@ -66,10 +66,14 @@ struct Arguments {
     options: Vec<String>,
 }
 
+/// The status that says that a hole was found, and nothing else does (`FOUND` in xtask's `shell.rs`).
+const STATUS_FOUND: u8 = 3;
+
 fn main() -> ExitCode {
     match run(&Arguments::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
+        Ok(Verdict::AsKnown) => ExitCode::SUCCESS,
+        Ok(Verdict::Hole) => ExitCode::from(STATUS_FOUND),
+        Ok(Verdict::Rotten) => ExitCode::FAILURE,
         Err(problem) => {
             eprintln!("search: {problem}");
             ExitCode::from(2)
@@ -77,7 +81,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: &Arguments) -> Result<bool, String> {
+fn run(arguments: &Arguments) -> Result<Verdict, String> {
     let mut cells = Cells::build(&arguments.into, &arguments.speculator, &arguments.options)?;
     cells.in_thread = arguments.in_thread;
     if let Some((action, observation)) = known::unknown(&cells) {
@@ -87,7 +91,7 @@ fn run(arguments: &Arguments) -> Result<bool, String> {
     let search = Search { cells: &cells, verbose: arguments.verbose };
     let found = search.run(&pairs)?;
     print!("{found}");
-    Ok(found.is_as_known())
+    found.verdict()
 }
 
 /// The pairs that the arguments choose, as they are drawn from the seed, which is printed.

@@ -229,10 +229,28 @@ impl Outcome {
     }
 }
 
+/// What a search says of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// All holes are known, and all that are known are holes.
+    AsKnown,
+    /// There is one that is not known.
+    Hole,
+    /// One that is listed is none.
+    Rotten,
+}
+
 impl Found {
-    /// Whether all holes are known, and all that are known are holes.
-    pub fn is_as_known(&self) -> bool {
-        self.rotten.is_empty() && self.holes.is_empty()
+    /// An error says that the search shows nothing.
+    pub fn verdict(&self) -> Result<Verdict, String> {
+        if !self.holes.is_empty() {
+            return Ok(Verdict::Hole);
+        }
+        // Where no B says anything, none says anything too early.
+        if self.unclear * 2 > self.tells {
+            return Err(format!("{} of {} pairs that tell are unclear: that shows nothing", self.unclear, self.tells));
+        }
+        Ok(if self.rotten.is_empty() { Verdict::AsKnown } else { Verdict::Rotten })
     }
 }
 
@@ -251,5 +269,25 @@ impl fmt::Display for Found {
         let Found { pairs, tells, held, quiet, unclear, holes, known, .. } = self;
         write!(f, "{pairs} pairs, {tells} tell: {held} held, {quiet} where the action waits or does not show, ")?;
         writeln!(f, "{unclear} unclear, {} known, {} holes", known.len(), holes.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_in_which_nobody_says_anything_shows_nothing() {
+        let found = |tells, unclear| Found { tells, unclear, ..Found::default() };
+        assert_eq!(found(0, 0).verdict(), Ok(Verdict::AsKnown));
+        assert_eq!(found(4, 2).verdict(), Ok(Verdict::AsKnown));
+        assert!(found(4, 3).verdict().is_err() && found(1, 1).verdict().is_err());
+        let hole = Hole { pair: pair(), with: String::new(), without: String::new() };
+        assert_eq!(Found { holes: vec![hole], ..found(1, 0) }.verdict(), Ok(Verdict::Hole));
+        assert_eq!(Found { rotten: vec![pair()], ..found(1, 0) }.verdict(), Ok(Verdict::Rotten));
+    }
+
+    fn pair() -> Pair {
+        Pair { action: "a".to_owned(), observation: "b".to_owned() }
     }
 }

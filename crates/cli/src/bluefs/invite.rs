@@ -1,11 +1,14 @@
 //! `speculator invite`, and the files that it makes.
 
+use std::io::Write;
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bluefs_client::{Invitation, Ticket};
 use bluefs_server::{identity_of, Invitations};
 
 use super::args::InviteOptions;
+use super::status;
 use crate::error::Failure;
 use crate::generate::print;
 
@@ -35,10 +38,34 @@ pub fn invite(options: &InviteOptions) -> Result<u8, Failure> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let expires = options.expires.map(|after| (now + after).as_secs());
     let identity = identity_of(store).map_err(failed)?;
-    let (_, secret) = invitations.add(&options.volume, options.read_only, expires).map_err(failed)?;
+    check_volume(options)?;
+    let (number, secret) = invitations.add(&options.volume, options.read_only, expires).map_err(failed)?;
     let ticket = Ticket { fingerprint: identity.fingerprint(), secret };
-    print(&format!("{}\n", Invitation { volume: options.volume.clone(), ticket }))?;
+    let line = format!("{}\n", Invitation { volume: options.volume.clone(), ticket });
+    let mut stdout = std::io::stdout().lock();
+    if let Err(error) = stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush()) {
+        // Its secret is nowhere else: nobody has it.
+        invitations.withdraw(number).map_err(failed)?;
+        return Err(Failure::Output(error));
+    }
     Ok(0)
+}
+
+/// The server that runs on the store knows its volumes. Where none runs, or this user may not look at it, nobody says:
+/// to open the store is the server's alone.
+fn check_volume(options: &InviteOptions) -> Result<(), Failure> {
+    let store = std::fs::canonicalize(&options.store).unwrap_or_else(|_| options.store.clone());
+    let servers = status::servers().unwrap_or_default();
+    let Some(server) = servers.into_iter().find(|server| Path::new(&server.store) == store) else { return Ok(()) };
+    let volumes = server.volumes;
+    if volumes.is_empty() || volumes.iter().any(|volume| volume.name == options.volume) {
+        return Ok(());
+    }
+    let names: Vec<String> = volumes.into_iter().map(|volume| volume.name).collect();
+    let (volume, names) = (&options.volume, names.join(", "));
+    Err(Failure::Bluefs(format!(
+        "cannot invite to the volume {volume}: there are {names}; speculator serve --volume {volume} makes it"
+    )))
 }
 
 /// `30m`, `12h`, `7d`.

@@ -16,9 +16,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a request may be.
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 
-/// Answers at this address until the process ends. Says where that is.
-pub fn answer(at: SocketAddr, gauge: Gauge) -> io::Result<SocketAddr> {
-    let listener = TcpListener::bind(at)?;
+/// Answers there until the process ends. Says at which address that is.
+pub fn answer(listener: TcpListener, gauge: Gauge) -> io::Result<SocketAddr> {
     let at = listener.local_addr()?;
     let answer = move || {
         for socket in listener.incoming() {

@@ -39,13 +39,22 @@ pub fn mount(options: &MountOptions) -> Result<u8, Failure> {
         plain: options.access.plain || listed.plain,
     };
     let disk = options.cache.as_ref().or(listed.cache.as_ref()).map(|dir| {
+        // Its files are opened later, from another working directory.
+        let dir = &std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
         let size = options.cache_size.or(listed.cache_size).unwrap_or(DEFAULT_BYTES_MAX);
         Disk::open(dir, size).map_err(|error| Failure::Bluefs(error.to_string()))
     });
     let client = access.connect_with(options.address.clone(), on_disconnect, disk.transpose()?)?;
     let watch = client.watch();
     let keeps_names = !(options.ask_names || listed.ask_names);
-    let mounted = Mounted::new(client, &options.address.to_string(), &options.dir, listed.flags(), keeps_names);
+    let dir = std::path::absolute(&options.dir).unwrap_or_else(|_| options.dir.clone());
+    if options.detached {
+        // What whoever has started it had open, and where they were, is not kept busy as long as the mount is there. An
+        // invitation may have been such a descriptor (`<(…)` of a shell); it is read by now.
+        supervisor::close_inherited();
+        let _ = std::env::set_current_dir("/");
+    }
+    let mounted = Mounted::new(client, &options.address.to_string(), &dir, listed.flags(), keeps_names);
     let mounted = mounted.map_err(|error| Failure::Bluefs(error.to_string()))?;
     let unmounter = mounted.unmounter();
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
@@ -56,7 +65,7 @@ pub fn mount(options: &MountOptions) -> Result<u8, Failure> {
         unmounter.unmount();
     });
     // Without it the mount is only not shown.
-    let _ = status::serve(watch, options.address.to_string(), &options.dir);
+    let _ = status::serve(watch, options.address.to_string(), &dir);
     if options.detached {
         // Who has started this process waits for this line, and may be gone behind it.
         let _ = rustix::process::setsid();

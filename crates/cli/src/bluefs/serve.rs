@@ -13,8 +13,13 @@ use signal_hook::iterator::Signals;
 use super::args::{Quota, ServeOptions};
 use super::journal::Journal;
 use super::{metrics, status};
-use crate::error::{plain, Failure};
+use crate::error::{plain, without_numbers, Failure};
 use crate::generate::print;
+
+/// The volume that each store has.
+const DEFAULT: &str = "default";
+/// The file that each store has.
+const STATE: &str = "state";
 
 /// A connection has three descriptors, and shells start programs with few.
 fn raise_descriptors() {
@@ -32,6 +37,18 @@ pub fn serve(options: ServeOptions) -> Result<u8, Failure> {
         return Err(Failure::Bluefs(format!("cannot serve {at} with --plain: {why}")));
     }
     raise_descriptors();
+    // Whatever can be found wrong before a store is made is found here.
+    let io = |what: &str, error: std::io::Error| Failure::Bluefs(format!("cannot {what}: {}", plain(&error)));
+    let listener = TcpListener::bind(at).map_err(|error| io(&format!("listen at {at}"), error))?;
+    let at = listener.local_addr().map_err(|error| io("listen", error))?;
+    let for_metrics =
+        options.metrics.map(|at| TcpListener::bind(at).map_err(|error| io(&format!("listen at {at}"), error)));
+    let for_metrics = for_metrics.transpose()?;
+    let is_there = options.store.join(STATE).exists();
+    let is_made = |volume: &String| volume == DEFAULT || options.volumes.contains(volume);
+    if let Some(quota) = options.quotas.iter().find(|quota| !is_there && !is_made(&quota.volume)) {
+        return Err(no_volume(&quota.volume));
+    }
     let failed = |error: StoreError| Failure::Bluefs(format!("cannot serve {}: {error}", options.store.display()));
     let Opened { mut store, notes } = Store::open_or_create(&options.store).map_err(failed)?;
     for note in notes {
@@ -39,9 +56,6 @@ pub fn serve(options: ServeOptions) -> Result<u8, Failure> {
     }
     make_volumes(&mut store, &options.volumes).map_err(failed)?;
     options.quotas.iter().try_for_each(|quota| set_quota(&mut store, quota))?;
-    let io = |what: &str, error: std::io::Error| Failure::Bluefs(format!("cannot {what}: {}", plain(&error)));
-    let listener = TcpListener::bind(at).map_err(|error| io(&format!("listen at {at}"), error))?;
-    let at = listener.local_addr().map_err(|error| io("listen", error))?;
     let mut server = Server::new(store).map_err(|error| Failure::Bluefs(error.to_string()))?;
     options.lease_term.into_iter().for_each(|term| server.set_term(term));
     options.lease_pause.into_iter().for_each(|pause| server.set_quiet(pause));
@@ -56,11 +70,13 @@ pub fn serve(options: ServeOptions) -> Result<u8, Failure> {
     } else {
         let identity = identity_of(&options.store).map_err(|error| io("read the server's key", error))?;
         let acceptor = Acceptor::new(&identity).map_err(|error| io("use the server's key", error))?;
-        (Some(acceptor), Box::new(Invitations::of(&options.store)))
+        let invitations = Invitations::of(&options.store)
+            .telling(|why| tell!("speculator: {}; nobody is let in", without_numbers(why)));
+        (Some(acceptor), Box::new(invitations))
     };
-    if let Some(metrics_at) = options.metrics {
-        let answered = metrics::answer(metrics_at, server.gauge());
-        let answered = answered.map_err(|error| io(&format!("listen at {metrics_at}"), error))?;
+    if let Some(listener) = for_metrics {
+        let answered = metrics::answer(listener, server.gauge());
+        let answered = answered.map_err(|error| io("answer who asks for metrics", error))?;
         tell!("speculator: metrics at http://{answered}/metrics");
     }
     let journal = options.log.map(Journal::begin).transpose().map_err(|error| io("start a thread", error))?;
@@ -81,8 +97,7 @@ pub fn serve(options: ServeOptions) -> Result<u8, Failure> {
 
 fn make_volumes(store: &mut Store, names: &[String]) -> Result<(), StoreError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64);
-    let default = "default".to_owned();
-    let wanted = names.iter().chain([&default]);
+    let wanted = names.iter().map(String::as_str).chain([DEFAULT]);
     store.batch(|batch| {
         wanted.into_iter().try_for_each(|name| match batch.volume(name.as_bytes())? {
             Some(_) => Ok(()),
@@ -99,8 +114,12 @@ fn set_quota(store: &mut Store, Quota { volume, bytes }: &Quota) -> Result<(), F
     });
     match found.map_err(failed)? {
         true => Ok(()),
-        false => Err(Failure::Bluefs(format!("there is no volume {volume}; make it with --volume {volume}"))),
+        false => Err(no_volume(volume)),
     }
+}
+
+fn no_volume(volume: &str) -> Failure {
+    Failure::Bluefs(format!("there is no volume {volume}; make it with --volume {volume}"))
 }
 
 /// Tells the service manager that has started this process, if one has (sd_notify(3)).

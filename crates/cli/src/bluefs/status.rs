@@ -150,6 +150,8 @@ pub struct VolumeStatus {
 
 /// Answers whoever asks about this server, until the process ends.
 pub fn serve_server(gauge: Gauge, server: String, store: &Path) -> io::Result<()> {
+    // As whoever asks about it from elsewhere names it.
+    let store = std::fs::canonicalize(store).unwrap_or_else(|_| store.to_owned());
     let (process, store) = (getpid().as_raw_nonzero().get(), store.display().to_string());
     let status = move || {
         let figures = gauge.look();

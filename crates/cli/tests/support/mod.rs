@@ -13,6 +13,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+pub use testkit::skipped::{has_root_for, skipped};
 
 /// Somebody who is not root.
 const NOBODY: u32 = 65534;
@@ -64,7 +65,7 @@ impl Scene {
         match self.command(line).uid(NOBODY).gid(NOBODY).output() {
             Ok(output) => Some(Outcome::of(output)),
             Err(error) => {
-                eprintln!("skipped: nobody cannot run speculator: {error}");
+                skipped(&format!("nobody cannot run speculator: {error}"));
                 None
             }
         }
@@ -189,16 +190,6 @@ pub fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
     let (from, to) = (from.as_ref(), to.as_ref());
     let copied = Command::new("cp").args(["--preserve=mode", "--"]).args([from, to]).status();
     assert!(copied.is_ok_and(|status| status.success()), "{} is not copied to {}", from.display(), to.display());
-}
-
-/// False, and says what needs root, when not root; in CI that is a failure.
-pub fn has_root_for(what: &str) -> bool {
-    let root = is_root();
-    assert!(root || std::env::var_os("CI").is_none_or(|value| value != "true"), "CI runs these as root");
-    if !root {
-        eprintln!("skipped: {what} needs root");
-    }
-    root
 }
 
 /// The beginning of a command that may not raise its hard limits, as root may (`ulimit -n`); nothing for others.

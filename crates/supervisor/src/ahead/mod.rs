@@ -158,6 +158,8 @@ pub struct AheadOptions {
     pub keeps_history: bool,
     /// Be killed after so many steps of rollbacks, so that a test can look at what is left.
     pub crash_in_rollback: Option<u64>,
+    /// Where decisions are written down, for whoever looks for a fault here: the file that SPECULATOR_TRACE names.
+    pub trace: Option<std::path::PathBuf>,
 }
 
 /// Options of the papers, with their defaults (000, 5.2).
@@ -340,7 +342,7 @@ pub(crate) struct Ahead {
     /// Transactions that held writes went into.
     written: Clock,
     standstill: speculations::standstill::Standstill,
-    /// Where decisions are written down, for whoever looks for a fault here: the file that SPECULATOR_TRACE names.
+    /// See [`AheadOptions::trace`].
     trace: Option<std::fs::File>,
     pub ledger: Ledger,
     crash: rollback::crash::Crash,
@@ -362,6 +364,7 @@ impl Ahead {
         let injector = Injector::new(&options.injection);
         let ledger = Ledger::new(options.keeps_history);
         let crash = rollback::crash::Crash::after(options.crash_in_rollback);
+        let trace = options.trace.as_ref().and_then(|path| std::fs::File::create(path).ok());
         Self {
             core,
             injector,
@@ -422,7 +425,7 @@ impl Ahead {
             whole_objects: calls::exchange::WholeObjects::default(),
             written: Clock::NONE,
             standstill: speculations::standstill::Standstill::default(),
-            trace: std::env::var_os("SPECULATOR_TRACE").and_then(|path| std::fs::File::create(path).ok()),
+            trace,
             ledger,
             crash,
             thread_groups: process::thread_group::ThreadGroups::default(),

@@ -1,7 +1,8 @@
 //! 002's figure 3, measured: runs workloads in configurations on a crash disk, cuts the power many times, prints a
 //! table.
 //!
-//! The exit status is 1 when a configuration that should be safe is not, or one that should lose something did not.
+//! The exit status is 3 when a configuration that should be safe is not, 1 when one that should lose something did not,
+//! and 2 when something did not run.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -12,8 +13,9 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 use testkit::crash::{private_mounts, Channel, Configuration, CrashError, Expectation, RecordOptions};
-use testkit::table::{figure_3, measure, MeasureOptions, Row, HEADER};
+use testkit::table::{figure_3, measure, verdict, MeasureOptions, Row, Verdict, HEADER};
 use testkit::workload::{Programs, Workload};
+use testkit::STATUS_FOUND;
 
 /// Cuts the power at many moments of many runs, and shows what is lost (002, figure 3).
 #[derive(Parser)]
@@ -100,8 +102,10 @@ fn main() -> ExitCode {
         return list();
     }
     match run(&args) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
+        Ok(Verdict::AsExpected) => ExitCode::SUCCESS,
+        Ok(Verdict::FoundNoLoss) => ExitCode::FAILURE,
+        Ok(Verdict::Loses) => ExitCode::from(STATUS_FOUND),
+        Ok(Verdict::DidNotRun) => ExitCode::from(2),
         Err(error) => {
             eprintln!("crash-table: {error}");
             ExitCode::from(2)
@@ -116,7 +120,7 @@ fn list() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn run(args: &Args) -> Result<bool, Box<dyn std::error::Error>> {
+fn run(args: &Args) -> Result<Verdict, Box<dyn std::error::Error>> {
     let interrupted = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // A second one ends us at once; the keeper and the mount namespace clear up.
@@ -147,7 +151,7 @@ fn run(args: &Args) -> Result<bool, Box<dyn std::error::Error>> {
     if let Some(path) = &args.json {
         std::fs::write(path, serde_json::to_vec_pretty(&rows)?)?;
     }
-    Ok(rows.iter().all(|row| row.as_expected))
+    Ok(verdict(&rows))
 }
 
 fn options<'run>(args: &'run Args, seed: u64, interrupted: &'run AtomicBool) -> MeasureOptions<'run> {
