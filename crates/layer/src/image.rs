@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use external_sync::e2fsprogs;
 use external_sync::loop_device::{AttachError, LoopDevice};
@@ -21,6 +22,8 @@ pub const NAME_PREFIX: &str = "speculator-try-";
 /// The end of that name.
 pub const NAME_SUFFIX: &str = ".layer";
 
+const LOCK_TRIES: u32 = 60;
+const LOCK_PAUSE: Duration = Duration::from_millis(50);
 const LEN_MIN: u64 = 64 << 20;
 /// mke2fs without 64bit block numbers of our own choosing: plenty.
 const LEN_MAX: u64 = 1 << 42;
@@ -54,7 +57,16 @@ impl LayerImage {
     /// One that was published, and left behind by a crash.
     pub fn open(path: &Path) -> io::Result<LayerImage> {
         let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
-        rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+        // Of one that has just ended, the mount goes a moment later, and with it what it held.
+        let lock = || rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+        let mut tries = 0;
+        while let Err(error) = lock() {
+            if error != rustix::io::Errno::WOULDBLOCK || tries == LOCK_TRIES {
+                return Err(error.into());
+            }
+            tries += 1;
+            std::thread::sleep(LOCK_PAUSE);
+        }
         let dir_path = path.parent().unwrap_or(Path::new("/")).to_owned();
         let name = path.file_name().map(PathBuf::from);
         Ok(LayerImage { file, dir: File::open(&dir_path)?, dir_path, name })

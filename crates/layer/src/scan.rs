@@ -386,7 +386,9 @@ impl Scan<'_> {
         let (found, now) = (object::stat(old.as_fd())?, object::stat(new.as_fd())?);
         let later = (found.st_ctime, found.st_ctime_nsec as i64) > self.begun;
         let is_root = spot.place.as_os_str().is_empty();
-        if is_root && later && (now.st_ctime, now.st_ctime_nsec as i64) == self.layer.root_changed {
+        let unchanged = (now.st_ctime, now.st_ctime_nsec as i64) == self.layer.root_changed;
+        let unread = (now.st_atime, now.st_atime_nsec as i64) == self.layer.root_read;
+        if is_root && unchanged && (later || unread) {
             // It was copied at the beginning: what is different is what somebody else has done.
             return Ok(());
         }

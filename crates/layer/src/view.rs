@@ -47,8 +47,9 @@ pub struct Layered {
     pub layer: PathBuf,
     /// The overlay.
     pub over: PathBuf,
-    /// When the root of the upper directory was changed last, before COMMAND was there.
+    /// When the root of the upper directory was changed last, and read, before COMMAND was there.
     pub root_changed: (i64, i64),
+    pub root_read: (i64, i64),
 }
 
 /// Everything that is mounted for a try.
@@ -160,10 +161,12 @@ impl View {
             layer,
             over,
             root_changed: (0, 0),
+            root_read: (0, 0),
         };
         layered.mount(flags_of(place)).map_err(failed("an overlay on"))?;
         let root = fs::metadata(layered.layer.join("upper")).map_err(failed("the root of the layer over"))?;
         layered.root_changed = (root.ctime(), root.ctime_nsec());
+        layered.root_read = (root.atime(), root.atime_nsec());
         Ok(layered)
     }
 
