@@ -147,6 +147,8 @@ def waits(call, fd, byte):
         signal.setitimer(signal.ITIMER_REAL, 0)
 for call in (record, ofd):
     r, w = os.pipe()
+    fd = opened(1)
+    call(fd, 1)
     pid = os.fork()
     if pid == 0:
         fd = opened(0)
@@ -156,8 +158,6 @@ for call in (record, ofd):
             call(fd, 1)
         finally:
             os._exit(0)
-    fd = opened(1)
-    call(fd, 1)
     os.read(r, 1)
     time.sleep(1)
     print(call.__name__, waits(call, fd, 0))
