@@ -4,7 +4,7 @@
 use crate::support;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -171,6 +171,9 @@ impl Broken {
         fs::create_dir(scene.path("disk/upper")).unwrap();
         fs::write(&big, vec![b'x'; FILE_LEN]).unwrap();
         must(Command::new("sync").arg("-f").arg(scene.path("disk")));
+        // mkfs makes holes where it writes zeroes: metadata gets its room, too.
+        let whole = fs::read(&image).unwrap();
+        fs::OpenOptions::new().write(true).open(&image).unwrap().write_all(&whole).unwrap();
         for (first, count) in extents(&must(Command::new("filefrag").arg("-v").arg(&big))) {
             let [offset, length] = [first * BLOCK, count * BLOCK].map(|number| number.to_string());
             must(Command::new("fallocate").args(["-p", "-o", &offset, "-l", &length]).arg(&image));
@@ -180,10 +183,12 @@ impl Broken {
         Broken { _mounted: mounted, _memory: memory, scene }
     }
 
+    /// Of a file that a program overwrites, beside so many others that try to unmount the disk.
     #[track_caller]
-    fn expect_told(&self, script: &str) {
+    fn expect_told(&self, name: &str, unmounts: u32) {
+        let script = OVERWRITE.replace("NAME", name).replace("UNMOUNTS", &unmounts.to_string());
         let mut command = Command::new(env!("CARGO_BIN_EXE_speculator"));
-        command.args(["run", "--", "/usr/bin/python3", "-I", "-c", script]).current_dir(self.scene.path(""));
+        command.args(["run", "--", "/usr/bin/python3", "-I", "-c", &script]).current_dir(self.scene.path(""));
         let Output { status, stdout, stderr } = command.stdin(Stdio::null()).output().unwrap();
         let stderr = String::from_utf8_lossy(&stderr);
         assert_eq!(stdout, b"", "shown, and not durable; {status}: {stderr}");
@@ -207,8 +212,13 @@ fn extents(text: &str) -> Vec<(u64, u64)> {
 }
 
 const OVERWRITE: &str = r#"
-import os, time
+import ctypes, os, time
 f = os.open(NAME, os.O_RDWR)
+for _ in range(UNMOUNTS):
+    if os.fork() == 0:
+        umount2 = ctypes.CDLL(None).umount2
+        for _ in range(3000): umount2(b"disk", 0)
+        os._exit(0)
 time.sleep(0.2)
 os.pwrite(f, b"N" * 4096, 1 << 20)
 time.sleep(0.2)
@@ -218,7 +228,7 @@ os.write(1, b"done\n")
 #[test]
 fn data_that_cannot_be_written_is_told() {
     if can_mount() {
-        Broken::new().expect_told(&OVERWRITE.replace("NAME", "'disk/upper/big'"));
+        Broken::new().expect_told("'disk/upper/big'", 0);
     }
 }
 
@@ -239,7 +249,7 @@ fn data_that_an_overlay_cannot_write_is_told() {
     let options = format!("lowerdir={},upperdir={},workdir={}", lower.display(), upper.display(), work.display());
     let over = Mounted(over);
     must(Command::new("mount").args(["-t", "overlay", "-o", &options, "none"]).arg(&over.0));
-    broken.expect_told(&OVERWRITE.replace("NAME", "'over/big'"));
+    broken.expect_told("'over/big'", 0);
 }
 
 /// An unmount flushes, too: the error that it hears of is no secret of its own.
@@ -248,15 +258,7 @@ fn an_unmount_takes_no_error_away() {
     if !can_mount() {
         return;
     }
-    let unmounts = r#"
-import ctypes, os
-for _ in range(6):
-    if os.fork() == 0:
-        umount2 = ctypes.CDLL(None).umount2
-        for _ in range(3000): umount2(b"disk", 0)
-        os._exit(0)
-"#;
-    Broken::new().expect_told(&(unmounts.to_owned() + &OVERWRITE.replace("NAME", "'disk/upper/big'")));
+    Broken::new().expect_told("'disk/upper/big'", 6);
 }
 
 /// What `speculator doctor` says of `disk`: class and reason.
@@ -305,4 +307,68 @@ fn a_volume_on_what_does_not_flush_is_warned_of() {
     disk.scene.umount();
     mounted.expect(0, "does not keep its promises");
     assert!(mounted.stderr.contains("(ext4), which is outside"), "{}", mounted.stderr);
+}
+
+/// The reader of a pipe that COMMAND has inherited hears of its end behind a commit of what was changed before.
+#[track_caller]
+fn the_end_comes_behind_a_commit(script: &str) {
+    if !can_mount() {
+        return;
+    }
+    let Some(disk) = Disk::new("mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0", "rw") else { return };
+    if !disk.counts_flushes() {
+        return;
+    }
+    must(Command::new("sync").arg("-f").arg(disk.scene.path("disk")));
+    let before = disk.flushes().unwrap();
+    let mut child = disk.start(script);
+    child.stdout.take().unwrap().read_to_end(&mut Vec::new()).unwrap();
+    let flushes = disk.flushes().unwrap();
+    child.wait().unwrap();
+    assert!(disk.scene.path("disk/made").exists());
+    assert!(flushes > before, "the end was seen before the first commit");
+}
+
+/// While it is under way over a socket no process has it, and one close has us look.
+#[test]
+fn the_end_of_a_pipe_that_was_under_way_over_a_socket() {
+    the_end_comes_behind_a_commit(
+        r#"
+import os, socket, time
+ours, others = socket.socketpair()
+if os.fork() == 0:
+    ours.close(); os.close(1); os.close(0)
+    time.sleep(1)
+    _, passed, _, _ = socket.recv_fds(others, 10, 1)
+    open("disk/made", "w").close()
+    os.close(passed[0])
+    time.sleep(1)
+    os._exit(0)
+others.close()
+socket.send_fds(ours, [b"x"], [1])
+os.close(1); os.close(0)
+os.wait()
+"#,
+    );
+}
+
+/// The first thread shows no descriptors any more when it has ended, and one close has us look.
+#[test]
+fn the_end_of_a_pipe_behind_that_of_the_first_thread() {
+    the_end_comes_behind_a_commit(
+        r#"
+import ctypes, os, threading, time
+def others():
+    time.sleep(0.3)
+    os.close(0)
+    time.sleep(0.7)
+    open("disk/made", "w").close()
+    os.close(1)
+    time.sleep(1)
+    os._exit(0)
+threading.Thread(target=others).start()
+SYS_exit = 60
+ctypes.CDLL(None).syscall(SYS_exit, 0)
+"#,
+    );
 }

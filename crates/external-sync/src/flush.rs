@@ -147,7 +147,7 @@ fn open_upper(upper: &Path, overlay: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 fn file_beside(flushed: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let found = rustix::fs::fstat(flushed)?;
     if FileType::from_raw_mode(found.st_mode) == FileType::RegularFile {
-        return Ok(flushed.try_clone_to_owned()?);
+        return flushed.try_clone_to_owned();
     }
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::openat(flushed, c".", flags, Mode::RUSR | Mode::WUSR) {

@@ -96,11 +96,6 @@ pub fn backing_file(device: &Path) -> Option<PathBuf> {
     backing_name(&Path::new("/sys/block").join(device.file_name()?))
 }
 
-/// The device number of the file system that the file behind a loop device lies on. Only root may ask.
-pub fn backing_dev(device: &Path) -> Option<u64> {
-    Some(sys::loop_backing(&File::open(device).ok()?).ok()?.0)
-}
-
 /// Waits until a loop device has let go of its file; false when it has not after `patience`.
 pub fn wait_until_free(device: &Path, patience: Duration) -> bool {
     let end = Instant::now() + patience;

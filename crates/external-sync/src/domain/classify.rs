@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::look::{Image, Look};
+use super::look::Look;
 use super::Class;
 use crate::flush::{Last, Way};
 use procfs::mountinfo::Mount;
@@ -139,17 +139,13 @@ impl<L: Look> Classifier<'_, L> {
 
     /// A loop device flushes the file that is its image: that reaches a disk only if the image's file system flushes.
     /// One in memory is good for a test, not for keeping anything.
-    fn on_image(&self, mount: &Mount, image: &Image, class: Class, reason: &str) -> (Class, String) {
+    fn on_image(&self, mount: &Mount, image: &Path, class: Class, reason: &str) -> (Class, String) {
         // It may be mounted over the directory that it lies in.
-        let others = || self.all.iter().filter(|other| other.dev != mount.dev);
-        let by_number = image.dev.and_then(|dev| others().find(|other| other.dev == dev));
-        let by_path = nearest(&image.path, others());
-        // Files of an overlay may have the number of its upper layer, and the overlay decides what is flushed there.
-        let by_path_first = by_path.filter(|below| below.fs_type == "overlay");
-        let below = by_path_first.or(by_number).or(by_path);
-        let path = image.path.display();
+        let others = self.all.iter().filter(|other| other.dev != mount.dev);
+        let path = image.display();
         let classifier = Self { images: self.images + 1, ..*self };
-        let below = match below {
+        // Not by what the device itself says: who has it open keeps it from letting go of its image.
+        let below = match nearest(image, others) {
             Some(below) if self.images < IMAGES_MAX => below,
             _ => return (Class::Outside, format!("on what file system its image {path} lies cannot be seen")),
         };

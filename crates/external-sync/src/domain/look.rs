@@ -12,23 +12,14 @@ use rustix::io::Errno;
 
 use crate::{loop_device, sys};
 
-/// What a loop device shows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Image {
-    /// As the kernel calls it.
-    pub path: PathBuf,
-    /// The device number of the file system that it lies on; ordinary users are not told.
-    pub dev: Option<u64>,
-}
-
 /// What is asked.
 pub trait Look {
     /// Whether ext4 may have encrypted files on the file system with this device number, one of those mounted.
     fn may_encrypt(&self, dev: u64, all: &[Mount]) -> bool;
     /// Whether the ext4 file system with this device number has a journal.
     fn has_journal(&self, dev: u64) -> bool;
-    /// What the mount's device shows, if that is a loop device.
-    fn image(&self, mount: &Mount) -> Option<Image>;
+    /// The file that the mount's device shows, if that is a loop device.
+    fn image(&self, mount: &Mount) -> Option<PathBuf>;
     /// Whether it is a directory that we may open.
     fn can_open_directory(&self, path: &Path) -> bool;
 }
@@ -50,9 +41,8 @@ impl Look for Machine {
         *self.journaling.borrow_mut().entry(dev).or_insert_with(|| has_journal(dev))
     }
 
-    fn image(&self, mount: &Mount) -> Option<Image> {
-        let path = loop_device::backing_file(&mount.source)?;
-        Some(Image { path, dev: loop_device::backing_dev(&mount.source) })
+    fn image(&self, mount: &Mount) -> Option<PathBuf> {
+        loop_device::backing_file(&mount.source)
     }
 
     fn can_open_directory(&self, path: &Path) -> bool {
