@@ -15,6 +15,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod birth;
 mod confinement;
 mod directories;
 mod door;
@@ -24,6 +25,7 @@ mod text;
 mod thread;
 mod ways;
 
+pub use birth::Birth;
 pub use confinement::Confinement;
 pub use directories::{Directories, ShownAttributes, ShownDirectory, Time, DIRECTORIES};
 pub use door::Door;
@@ -479,6 +481,8 @@ pub struct World {
     pub processes: [Process; PROCESSES_MAX],
     /// The threads.
     pub threads: [Thread; THREADS_MAX],
+    /// What is known of each thread until it is seen. Not with the threads, of each of which all is in one line.
+    pub births: [Birth; THREADS_MAX],
     /// The clock of every other object, by hash: two objects that meet in a slot share their dependencies, which is
     /// safe.
     pub objects: [AtomicClock; OBJECTS],

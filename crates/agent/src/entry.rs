@@ -3,7 +3,7 @@
 //! In: `rax` number, `rcx` continuation (the kernel clobbers rcx and r11, so both are free), everything else as the
 //! program left it. The thread's page is at gs:0; its stack ends with a `Frame`.
 
-use agent_abi::{AgentHeader, PROTOCOL_VERSION};
+use agent_abi::{AgentHeader, Frame, PROTOCOL_VERSION};
 use core::arch::global_asm;
 
 global_asm!(
@@ -114,10 +114,18 @@ global_asm!(
     "push r15",
     "agent_entry_saved:",
     "cld",
+    "test dword ptr [rsp + {flags}], {alignment_check}",
+    "jnz 7f",
+    "8:",
     "mov rdi, rsp",
     "mov rsi, gs:[0]",
     "sub rsp, 8", // As a call would leave it. `dispatch` jumps to `leave`: see `gate_program`.
     "jmp {dispatch}",
+    "7:", // The program's accesses are checked for their alignment; ours are not, as little as the kernel's.
+    "pushfq",
+    "and dword ptr [rsp], ~{alignment_check}",
+    "popfq",
+    "jmp 8b",
     // rsp: the frame.
     ".globl agent_leave",
     "agent_leave:",
@@ -234,6 +242,8 @@ global_asm!(
     dispatch = sym crate::dispatch::dispatch,
     start = sym crate::start::start,
     world = const agent_abi::WORLD_BASE,
+    flags = const core::mem::offset_of!(Frame, rflags),
+    alignment_check = const 0x4_0000,
 );
 
 extern "C" {

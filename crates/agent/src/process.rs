@@ -11,7 +11,7 @@ use crate::timed::Limit;
 use agent_abi::{
     option, Frame, Request, ThreadPage, PROCESSES_MAX, PROCESS_CHILDLESS, PROCESS_EXIT_SIGNAL, PROCESS_HEARS_OTHERS,
     PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES, PROCESS_SHARES, PROCESS_SHARES_STATE, PROCESS_TIMERS, PROCESS_UNDOES,
-    THREAD_FORKED, THREAD_PAGE_OFFSET, THREAD_UNCACHED,
+    THREADS_MAX, THREAD_FORKED, THREAD_PAGE_OFFSET, THREAD_UNCACHED,
 };
 use core::sync::atomic::{AtomicU32, Ordering};
 use syscall_table::nr;
@@ -164,8 +164,14 @@ impl Call<'_> {
             self.ignore_sigchld();
         }
         let is_near = self.confine_birth(birth.flags, thread);
+        let unseen = &self.world.births[thread % THREADS_MAX];
+        let count = self.thread.calls.load(Ordering::Relaxed) as u32;
+        let word = unseen.begin(self.page.thread as usize, count, birth.flags & CLONE_THREAD != 0);
         // SAFETY: the page is prepared, or is the child's own copy of ours.
         let result = unsafe { gate::clone(&birth.args, birth.nr, page, thread, process) };
+        if result >= 0 && self.has_supervisors_numbers() {
+            unseen.made(word, result as u32);
+        }
         if is_near {
             self.end_confinement();
         }
@@ -183,6 +189,13 @@ impl Call<'_> {
         }
         self.heed_sigchld();
         self.answer(result);
+    }
+
+    /// Whether a child's number here is that which the supervisor knows it by. What is said of one in another namespace
+    /// would be about somebody else.
+    fn has_supervisors_numbers(&self) -> bool {
+        self.process.flags.load(Ordering::Relaxed) & PROCESS_PRIVILEGES == 0
+            || self.counts_as_supervisor(self.own_pid())
     }
 
     fn shares_clock(&self, flags: u64) -> bool {
@@ -244,6 +257,7 @@ impl Call<'_> {
     }
 
     fn give_back(&self, thread: usize, process: usize) {
+        self.world.births[thread % THREADS_MAX].end();
         self.world.thread_map.give_back(thread);
         if process == self.page.process as usize {
             self.process.users.fetch_sub(1, Ordering::AcqRel);

@@ -115,6 +115,7 @@ pub(crate) struct Supervisor {
     pub refused: HashSet<u64>,
     pub volatile: crate::volatile::Volatile,
     pub log_files: crate::log_files::LogFiles,
+    pub ended_unseen: crate::unseen::EndedUnseen,
 }
 
 impl Supervisor {
@@ -278,6 +279,8 @@ impl Supervisor {
         let thread = registers.r13 as usize % THREADS_MAX;
         let process = registers.r14 as usize % PROCESSES_MAX;
         world.threads[thread].tid.store(tid.as_raw() as u32, Ordering::Release);
+        world.births[thread].end();
+        self.ended_unseen.forget(tid);
         let mut tracee = Tracee { thread: Some(thread), process, ..Tracee::default() };
         let slot = &world.processes[process];
         let is_process = slot.pid.load(Ordering::Acquire) == 0;
@@ -366,6 +369,10 @@ impl Supervisor {
     /// clone.
     fn leave_shared_slot(&mut self, tid: ThreadId) {
         let world = self.world();
+        let Some(process) = self.tracees.get(&tid).map(|tracee| tracee.process) else { return };
+        if world.processes[process].users.load(Ordering::Acquire) > 1 {
+            self.give_back_unseen_threads(process, 1);
+        }
         let Some(tracee) = self.tracees.get_mut(&tid) else { return };
         let slot = &world.processes[tracee.process];
         let clock = slot.clock.load(DOMAINS_MAX);
@@ -685,7 +692,11 @@ impl Supervisor {
         self.resent_signals.forget(tid);
         self.traps_to_ignore.remove(&tid);
         self.stop_nobody_for(tid);
-        let Some(tracee) = self.tracees.remove(&tid) else { return self.on_vessel_end(tid) };
+        let Some(tracee) = self.tracees.remove(&tid) else {
+            return if !self.on_vessel_end(tid) {
+                self.on_end_of_unseen(tid)
+            };
+        };
         self.world().closes.fetch_add(1, Ordering::Relaxed);
         // Of a thread that is not the first one there are none.
         self.descriptors.forget(tid.leads());
@@ -697,21 +708,25 @@ impl Supervisor {
         let slot = &self.world().processes[tracee.process];
         let is_process = slot.pid.load(Ordering::Relaxed) == tid.as_raw() as u32;
         let is_unasked = slot.flags.load(Ordering::SeqCst) & agent_abi::PROCESS_ENDING != 0;
-        self.give_back(&tracee);
+        if !self.give_back(&tracee) && is_process {
+            self.give_back_unseen_threads(tracee.process, 0);
+        }
         self.ahead_on_end(tid, is_process, is_unasked);
     }
 
-    fn give_back(&mut self, tracee: &Tracee) {
+    /// False: others use the process's slot.
+    pub(crate) fn give_back(&mut self, tracee: &Tracee) -> bool {
         let world = self.world();
         if let Some(thread) = tracee.thread {
             world.threads[thread].leave_change(&world.transactions);
             world.threads[thread].tid.store(0, Ordering::Release);
+            world.births[thread].end();
             self.stats.syscalls_tracked += world.threads[thread].calls.swap(0, Ordering::Relaxed);
             world.thread_map.give_back(thread);
         }
         let slot = &world.processes[tracee.process];
         if slot.users.fetch_sub(1, Ordering::AcqRel) > 1 {
-            return;
+            return false;
         }
         let clock = slot.clock.load(DOMAINS_MAX);
         if let Some(parent) = world.processes.get(slot.parent.load(Ordering::Relaxed) as usize) {
@@ -726,6 +741,7 @@ impl Supervisor {
         self.watched.remove(&tracee.process);
         slot.pid.store(0, Ordering::Release);
         world.process_map.give_back(tracee.process);
+        true
     }
 
     /// What ends a process may leave it no time to say what it depends on: what it stored in files that it has mapped,

@@ -648,6 +648,7 @@ impl Prepared {
             refused: HashSet::new(),
             volatile: Volatile::new(self.volatile),
             log_files: LogFiles::default(),
+            ended_unseen: crate::unseen::EndedUnseen::default(),
         };
         supervisor.adopt_root(pid);
         let known = status::Known {

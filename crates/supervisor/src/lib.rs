@@ -45,6 +45,7 @@ mod stop_the_world;
 mod sys;
 mod texts;
 mod threads;
+mod unseen;
 mod volatile;
 
 pub use ahead::{AheadOptions, Family, Injection, InjectionError, Limits, Report, Rollback};

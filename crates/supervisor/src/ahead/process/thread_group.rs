@@ -448,6 +448,7 @@ impl Supervisor {
         let Some(thread) = (thread as usize).checked_sub(1).filter(|&slot| slot < THREADS_MAX && is_free(slot)) else {
             return Ok(());
         };
+        world.births[thread].end();
         world.thread_map.give_back(thread);
         let own = self.tracees.get(&tid).map(|tracee| tracee.process);
         match (process as usize).checked_sub(1).filter(|&slot| slot < PROCESSES_MAX) {

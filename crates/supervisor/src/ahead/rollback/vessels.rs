@@ -191,10 +191,11 @@ impl Supervisor {
     }
 
     /// The end of somebody who is no thread of the world.
-    pub(crate) fn on_vessel_end(&mut self, id: ThreadId) {
-        if let Some(dying) = self.ahead.vessels.dying.remove(&id.into()) {
-            self.keep_unreaped(dying.ended());
-        }
+    /// Somebody has ended who is no thread of the world. False: it was no vessel that was given up, either.
+    pub(crate) fn on_vessel_end(&mut self, id: ThreadId) -> bool {
+        let Some(dying) = self.ahead.vessels.dying.remove(&id.into()) else { return false };
+        self.keep_unreaped(dying.ended());
+        true
     }
 
     fn keep_unreaped(&mut self, dead: ToReap) {
