@@ -344,7 +344,7 @@ impl Supervisor {
         match undo {
             Undo::Descriptor { pid, fd, was, close_on_exec } => {
                 let Some(stopped) = stops.get(&pid.leader()) else { return Ok(()) };
-                let open = was.open().map_err(failed)?;
+                let open = self.open_again(&was).map_err(failed)?;
                 self.install(stopped, pid, fd, &open, close_on_exec)
             }
             Undo::CloseOnExec { pid, fd, was } => {
