@@ -54,7 +54,7 @@ use epochs::Permits;
 pub use epochs::{About, Work, YoungPipes};
 
 /// Changes whenever the layout or the meaning of anything here changes; checked at every exec.
-pub const PROTOCOL_VERSION: u32 = 21;
+pub const PROTOCOL_VERSION: u32 = 22;
 
 /// Written data at which a transaction is committed though nobody waits for it, bytes: what a journal of a gigabyte
 /// would take into one transaction before it commits by itself (a quarter, half of that to be early).
@@ -355,6 +355,8 @@ pub mod option {
     pub const CYCLES_FORBIDDEN: u32 = 8_388_608;
     /// Somebody inside mounts a file system, or has done so.
     pub const MOUNTED: u32 = 16_777_216;
+    /// Somebody inside watches files, or has done so (inotify(7), fanotify(7)).
+    pub const FILES_WATCHED: u32 = 33_554_432;
 }
 
 /// Bit of `World::mapped_domains`: a file in memory is mapped shared and writable.

@@ -18,6 +18,7 @@ mod ahead_epoll;
 mod ahead_faults;
 mod ahead_fifos;
 mod ahead_files;
+mod ahead_heard;
 mod ahead_input;
 mod ahead_interrupted;
 mod ahead_known_directories;

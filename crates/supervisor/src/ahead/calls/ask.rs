@@ -355,6 +355,9 @@ impl Supervisor {
         if is_speculative && (self.is_signalled(&plan) || self.keeps_program_busy(call)) {
             return Ok(self.wait_at_barrier(call));
         }
+        if is_speculative && self.is_heard_inside(call, &plan.class) {
+            return Ok(self.wait_at_barrier(call));
+        }
         if is_speculative && holds_something(&plan.class) && crate::sys::is_short_of_descriptors() {
             return Ok(self.wait_at_bound(call, Bound::Descriptors));
         }

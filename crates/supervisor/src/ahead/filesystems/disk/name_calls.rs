@@ -8,6 +8,7 @@ use crate::ahead::filesystems::disk::names::{dir_of, is_fifo, path_text, paths_o
 use crate::ahead::filesystems::disk::new_files::umask_of;
 use crate::ahead::filesystems::disk::stages::{Kind, Staged, Stages};
 use crate::ahead::filesystems::disk::staging::{self, Rights};
+use crate::ahead::filesystems::disk::watchers;
 use crate::ahead::filesystems::path_walk::{End, Entry, Found};
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
@@ -164,7 +165,7 @@ impl Supervisor {
         sure_if(has_room && self.is_root_as_we_are(call.pid) && entry.name.len() <= NAME_MAX)?;
         sure_if(!self.may_give_held_group(&entry.dir.stat))?;
         // A watcher would hear that it was moved here, not that it was made.
-        sure_if(self.ahead.new_files.has(&entry.dir.stat) || !staging::is_watched(&entry.dir.stat))?;
+        sure_if(self.ahead.new_files.has(&entry.dir.stat) || !watchers::is_watched(&entry.dir.stat))?;
         Ok(entry)
     }
 
@@ -244,7 +245,7 @@ impl Supervisor {
         }
         // It has to be opened, of which a watcher would hear.
         let above = Found::at(&dir.fd, b"..", OFlags::empty()).map_err(|_| Unsure)?;
-        sure_if(!staging::is_watched(&dir.stat) && !staging::is_watched(&above.stat))?;
+        sure_if(!watchers::is_watched(&dir.stat) && !watchers::is_watched(&above.stat))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOATIME | OFlags::CLOEXEC;
         let open = rustix::fs::open(procfs::own_path(&dir.fd), flags, Mode::empty()).map_err(|_| Unsure)?;
         for entry in rustix::fs::Dir::new(open).map_err(|_| Unsure)? {
