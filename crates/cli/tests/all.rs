@@ -21,6 +21,7 @@ mod ahead_files;
 mod ahead_heard;
 mod ahead_input;
 mod ahead_interrupted;
+mod ahead_kept;
 mod ahead_known_directories;
 mod ahead_known_ways;
 mod ahead_limits;

@@ -91,6 +91,16 @@ impl Supervisor {
         Ok(Some(Decision::Answer(result)))
     }
 
+    /// Whether a call moves to behind an entry that only those inside see, or to the end: these have the same place.
+    pub(in crate::ahead) fn seeks_behind_held_entries(&self, call: &Call, inode: (u64, u64)) -> bool {
+        let [_, offset, whence, ..] = call.frame.args;
+        let seeks_to_end = whence == libc::SEEK_SET as u64 && offset == END as u64;
+        call.frame.nr == nr::lseek
+            && seeks_to_end
+            && self.ahead.is_speculative(call.pid)
+            && self.ahead.held_names.added_in(inode).next().is_some()
+    }
+
     /// Names that the disk does not have.
     fn added_to(&self, dir: &OwnedFd, inode: (u64, u64)) -> Vec<Added> {
         let mut added = Vec::new();

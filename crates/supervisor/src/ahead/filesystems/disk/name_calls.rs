@@ -25,6 +25,8 @@ const RENAME_NOREPLACE: u64 = 1;
 /// ext4 counts to 65,000, others further.
 const LINKS_MAX: u64 = 60_000;
 const NAME_MAX: usize = 255;
+/// No error, and no change.
+const NOTHING: i32 = 0;
 
 /// Calls that change names, and that can be held.
 pub(in crate::ahead) fn is_held_change(nr: u64) -> bool {
@@ -76,7 +78,7 @@ impl Wanted {
 /// Why it is not known what a call changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ahead) enum Refusal {
-    /// It fails with this error.
+    /// It fails with this error; or it succeeds and does nothing (0).
     Error(i32),
     /// It may succeed or not.
     Unsure,
@@ -112,6 +114,7 @@ impl Supervisor {
         let entry = self.entry_to_change(call, 0)?;
         let found = entry.found.as_ref().ok_or(Error(libc::ENOENT))?;
         refuse_if(found.is_dir(), libc::EISDIR)?;
+        refuse_if(ends_with_slash(call), libc::ENOTDIR)?;
         sure_if(is_changeable_in(found, &entry.dir))?;
         Ok(Wanted::Change(NameChange::Remove(DiskName::of(entry))))
     }
@@ -208,6 +211,7 @@ impl Supervisor {
     /// Whether a rename may take the place of this.
     fn check_replaced(&self, moved: &Found, replaced: &Found, dir: &Found) -> Known<()> {
         // Two names of one file: nothing happens.
+        refuse_if(moved.inode() == replaced.inode() && !moved.is_dir(), NOTHING)?;
         sure_if(moved.inode() != replaced.inode() && is_changeable_in(replaced, dir))?;
         match (moved.is_dir(), replaced.is_dir()) {
             (true, false) => Err(Error(libc::ENOTDIR)),
@@ -278,8 +282,8 @@ impl Supervisor {
         };
         // A slash behind a name says that it is a directory's; a dot is no name that can be changed.
         let is_dirs = match call.frame.nr {
-            nr::mkdir | nr::mkdirat | nr::rmdir => true,
-            nr::unlinkat => call.frame.args[2] == AT_REMOVEDIR,
+            // Who removes a file is refused by its kind (`file_removed`).
+            nr::mkdir | nr::mkdirat | nr::rmdir | nr::unlink | nr::unlinkat => true,
             _ => false,
         };
         let is_last = named.rsplit(|&byte| byte == b'/').next() == Some(entry.name.as_bytes());
@@ -301,6 +305,13 @@ impl Supervisor {
         sure_if(entry.found.as_ref().is_none_or(is_file))?;
         Ok(entry)
     }
+}
+
+/// Whether the first path of a call says by a slash behind it that it names a directory.
+fn ends_with_slash(call: &Call) -> bool {
+    let paths = syscall_table::op(call.frame.nr).map_or_else(Vec::new, paths_of);
+    let text = paths.first().and_then(|&(_, path)| path_text(call, path));
+    text.is_some_and(|text| text.ends_with(b"/"))
 }
 
 fn refuse_if(fails: bool, error: i32) -> Known<()> {
