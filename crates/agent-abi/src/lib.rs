@@ -34,12 +34,12 @@ pub use objects::{
     QUEUES, SOCKETS,
 };
 pub use slots::{
-    Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_CHILDLESS, PROCESS_ENDING, PROCESS_ENDS, PROCESS_EXIT_SIGNAL,
-    PROCESS_GIVES_BACK, PROCESS_GOES, PROCESS_HAS_TO_HEAR, PROCESS_HEARS_OTHERS, PROCESS_IN_PSEUDO,
-    PROCESS_KEEPS_MEMORY, PROCESS_KEPT_BY_EXEC, PROCESS_LOCKED_AHEAD, PROCESS_LOCKS, PROCESS_LOCKS_OUTSIDE,
-    PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SERVED, PROCESS_MAPPED_SHARED, PROCESS_NO_ZOMBIES, PROCESS_PRIVILEGES,
-    PROCESS_SEES_OTHERS, PROCESS_SHARES, PROCESS_SHARES_STATE, PROCESS_TIMERS, PROCESS_UNDOES, PROCESS_WAITS,
-    THREADS_MAX,
+    Known, Process, SlotMap, Thread, PROCESSES_MAX, PROCESS_CHILDLESS, PROCESS_ENDING, PROCESS_ENDS,
+    PROCESS_EXIT_SIGNAL, PROCESS_GIVES_BACK, PROCESS_GOES, PROCESS_HAS_TO_HEAR, PROCESS_HEARS_OTHERS,
+    PROCESS_IN_PSEUDO, PROCESS_KEEPS_MEMORY, PROCESS_KEPT_BY_EXEC, PROCESS_LOCKED_AHEAD, PROCESS_LOCKS,
+    PROCESS_LOCKS_OUTSIDE, PROCESS_MAPPED_PRIVATE, PROCESS_MAPPED_SERVED, PROCESS_MAPPED_SHARED, PROCESS_NO_ZOMBIES,
+    PROCESS_PRIVILEGES, PROCESS_SEES_OTHERS, PROCESS_SHARES, PROCESS_SHARES_STATE, PROCESS_TIMERS, PROCESS_UNDOES,
+    PROCESS_WAITS, THREADS_MAX,
 };
 pub use text::{text_index, FileVersion, Text, TextRow, TextState, TEXTS_MAX};
 pub use thread::{
@@ -56,7 +56,7 @@ use epochs::Permits;
 pub use epochs::{About, Work, YoungPipes};
 
 /// Changes whenever the layout or the meaning of anything here changes; checked at every exec.
-pub const PROTOCOL_VERSION: u32 = 21;
+pub const PROTOCOL_VERSION: u32 = 22;
 
 /// Written data at which a transaction is committed though nobody waits for it, bytes: what a journal of a gigabyte
 /// would take into one transaction before it commits by itself (a quarter, half of that to be early).
@@ -357,6 +357,8 @@ pub mod option {
     pub const CYCLES_FORBIDDEN: u32 = 8_388_608;
     /// Somebody inside mounts a file system, or has done so.
     pub const MOUNTED: u32 = 16_777_216;
+    /// Somebody inside watches files, or has done so (inotify(7), fanotify(7)).
+    pub const FILES_WATCHED: u32 = 33_554_432;
 }
 
 /// Bit of `World::mapped_domains`: a file in memory is mapped shared and writable.

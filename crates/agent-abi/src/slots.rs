@@ -80,6 +80,10 @@ pub const PROCESS_KEPT_BY_EXEC: u32 = PROCESS_TIMERS
     | PROCESS_HAS_TO_HEAR
     | PROCESS_ENDS
     | PROCESS_WAITS;
+/// What the supervisor alone says of a process, or the process of what it is about to do: it is so at a moment, not
+/// from then on.
+pub const PROCESS_OF_THE_MOMENT: u32 =
+    PROCESS_GOES | PROCESS_CHILDLESS | PROCESS_HAS_TO_HEAR | PROCESS_ENDS | PROCESS_WAITS | PROCESS_ENDING;
 /// Each of these makes a process depend on whatever anybody knows to be changed (`Transactions::known`).
 pub const PROCESS_SHARES: u32 = PROCESS_MAPPED_SHARED | PROCESS_SEES_OTHERS;
 /// Each of these makes it depend on whatever anybody changed: it sees more of others than their memory.
@@ -115,6 +119,14 @@ pub struct Process {
     pub permit: AtomicU64,
     /// In which epoch it was known to depend on all guesses that are open (`YoungPipes`); 0 = none.
     pub young: AtomicU64,
+}
+
+/// What is known of a process ([`Process::known`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    flags: u32,
+    mapped_domains: u32,
+    watched: [u32; 6],
 }
 
 /// What is shared about one thread.
@@ -225,6 +237,28 @@ impl Process {
             }
         }
         self.flags.fetch_or(flags, Ordering::Relaxed);
+    }
+
+    /// What is known of it that a new program loses: its flags, and what it has mapped.
+    pub fn known(&self) -> Known {
+        Known {
+            flags: self.flags.load(Ordering::SeqCst) & !PROCESS_OF_THE_MOMENT,
+            mapped_domains: self.mapped_domains.load(Ordering::SeqCst),
+            watched: core::array::from_fn(|at| self.watched[at].load(Ordering::Relaxed)),
+        }
+    }
+
+    /// It has been put back, so that this is true of it again. What was found out since stays: nobody knows which of it
+    /// a program has done that is gone.
+    pub fn is_known_again(&self, known: &Known) {
+        let mut flags = known.flags;
+        self.mapped_domains.fetch_or(known.mapped_domains, Ordering::SeqCst);
+        for slot in known.watched.iter().filter_map(|slot| slot.checked_sub(1)) {
+            if !self.watch(slot as usize) {
+                flags |= PROCESS_MAPPED_SHARED;
+            }
+        }
+        self.flags.fetch_or(flags, Ordering::SeqCst);
     }
 
     /// From now on the process depends on this, too. With those who share its memory it shares what it knows.

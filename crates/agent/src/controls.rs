@@ -122,8 +122,13 @@ impl Call<'_> {
         self.world.options.fetch_or(agent_abi::option::READS_HEARD, Ordering::SeqCst);
     }
 
+    fn watch_files(&self) {
+        self.world.options.fetch_or(agent_abi::option::FILES_WATCHED, Ordering::SeqCst);
+    }
+
     /// `fanotify_init`.
     pub fn listen_to_files(&mut self) {
+        self.watch_files();
         self.hear_reads();
         self.barrier();
     }
@@ -133,6 +138,7 @@ impl Call<'_> {
         const IN_ACCESS: u64 = 0x1;
         const IN_CLOSE_NOWRITE: u64 = 0x10;
         const IN_OPEN: u64 = 0x20;
+        self.watch_files();
         if self.frame.nr == nr::inotify_add_watch && self.arg(2) & (IN_ACCESS | IN_CLOSE_NOWRITE | IN_OPEN) != 0 {
             self.hear_reads();
         }

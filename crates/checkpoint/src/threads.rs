@@ -10,7 +10,7 @@
 
 use crate::answer::Caller;
 use crate::state::{self, STACK_LEN};
-use crate::vessel::{pending_of, restarting};
+use crate::vessel::{missing, pending_of, restarting};
 use crate::{areas, CheckpointError, Copied, Known, Result, ToReap, Vessel, VesselId};
 use procfs::{ProcessId, Status, ThreadId};
 use std::collections::hash_map::{Entry, HashMap};
@@ -162,7 +162,7 @@ impl ThreadedVessel {
         let leader =
             threads.remove(&pid.leader()).ok_or(CheckpointError::Unsupported("a first thread that has ended"))?;
         let stops = std::mem::take(threads);
-        let mut others = Others { kept: &self.others, tid_address: self.tid_address, stops };
+        let mut others = Others { kept: &self.others, tid_address: self.tid_address, stops, waiting: HashMap::new() };
         let copied = match self.vessel.restore_among(&leader, gate, known, &mut others) {
             // It may be missing something only because it is dying.
             Err(error @ CheckpointError::Unsupported(_)) => match leader.registers() {
@@ -283,9 +283,15 @@ impl Thread {
     }
 
     /// What it alone has and can only set itself, with bytes that lie at `scratch` for a moment.
-    fn give_state(&self, stopped: &Stopped, pid: ProcessId, gate: u64, scratch: u64) -> Result<()> {
+    fn give_state(
+        &self,
+        stopped: &Stopped,
+        pid: ProcessId,
+        gate: u64,
+        scratch: u64,
+        waiting: &[SignalInfo],
+    ) -> Result<()> {
         let tid = self.tid;
-        let now = Status::of(tid)?;
         let mut caller = Caller::of(stopped, gate, true)?;
         caller.write(scratch, &self.alternate_stack)?;
         caller.call("sigaltstack", libc::SYS_sigaltstack, &[scratch, 0])?;
@@ -298,14 +304,11 @@ impl Thread {
             let (head, len) = self.robust_list;
             caller.call("set_robust_list", libc::SYS_set_robust_list, &[head, len])?;
         }
-        for info in &self.pending {
-            let number = info.number();
-            if now.bits("SigPnd")? & 1 << (number - 1) == 0 {
-                // To itself a thread may send a signal with anything in it.
-                caller.write(scratch, info.as_bytes())?;
-                let arguments = [pid.as_raw() as u64, tid.as_raw() as u64, number as u64, scratch];
-                caller.call("rt_tgsigqueueinfo", libc::SYS_rt_tgsigqueueinfo, &arguments)?;
-            }
+        for info in missing(waiting, &self.pending, &pending_of(stopped, false)?) {
+            // To itself a thread may send a signal with anything in it.
+            caller.write(scratch, info.as_bytes())?;
+            let arguments = [pid.as_raw() as u64, tid.as_raw() as u64, info.number() as u64, scratch];
+            caller.call("rt_tgsigqueueinfo", libc::SYS_rt_tgsigqueueinfo, &arguments)?;
         }
         caller.finish()
     }
@@ -330,12 +333,14 @@ pub(crate) struct Others<'a> {
     /// The first thread's, if it is known.
     tid_address: Option<u64>,
     stops: HashMap<ThreadId, Stopped>,
+    /// Signals that wait for them, before dispositions are set: that may throw some away.
+    waiting: HashMap<ThreadId, Vec<SignalInfo>>,
 }
 
 impl Others<'_> {
     /// There are none, and were none.
     pub fn none() -> Self {
-        Self { kept: &[], tid_address: None, stops: HashMap::new() }
+        Self { kept: &[], tid_address: None, stops: HashMap::new(), waiting: HashMap::new() }
     }
 
     /// How many threads the process has now.
@@ -411,6 +416,14 @@ impl Others<'_> {
         Ok(())
     }
 
+    /// Which signals wait for them.
+    pub fn note_pending(&mut self) -> Result<()> {
+        for (&tid, stopped) in &self.stops {
+            self.waiting.insert(tid, pending_of(stopped, false)?);
+        }
+        Ok(())
+    }
+
     /// The memory is laid out as it was, and is still to be given its contents.
     pub fn give_state(&mut self, leader: &mut Caller, gate: u64, scratch: u64) -> Result<()> {
         if let Some(address) = self.tid_address {
@@ -425,7 +438,8 @@ impl Others<'_> {
                     made
                 }
             };
-            thread.give_state(stopped, leader.tid.leads(), gate, scratch)?;
+            let waiting = self.waiting.get(&thread.tid).map_or(&[][..], Vec::as_slice);
+            thread.give_state(stopped, leader.tid.leads(), gate, scratch, waiting)?;
         }
         Ok(())
     }

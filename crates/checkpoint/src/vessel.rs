@@ -252,6 +252,8 @@ impl Vessel {
         }
         let stage = layout::restore(&mut caller, vessel, kept.brk, ours, &theirs)?;
         let scratch = stage.as_ref().map_or(kept.scratch, |stage| stage.data());
+        let waiting = pending(p)?;
+        others.note_pending()?;
         state::restore(&mut caller, vessel, scratch, &kept, &now, &then)?;
         if !known.no_timers {
             self.timers.set(&mut caller, scratch)?;
@@ -261,7 +263,7 @@ impl Vessel {
             let (head, len) = self.robust_list;
             caller.call("set_robust_list", libc::SYS_set_robust_list, &[head, len])?;
         }
-        self.send_pending(&mut caller, scratch, &now)?;
+        self.send_pending(&mut caller, scratch, p, &waiting)?;
         others.give_state(&mut caller, stage.as_ref().map_or(gate, layout::Stage::gate), scratch)?;
         if !known.no_advice {
             take_back_advice(&mut caller)?;
@@ -283,22 +285,33 @@ impl Vessel {
         Ok(copied)
     }
 
-    fn send_pending(&self, caller: &mut Caller, scratch: u64, now: &Status) -> Result<()> {
-        for (info, shared) in &self.pending {
-            let (set, what, nr) = match shared {
-                true => ("ShdPnd", "rt_sigqueueinfo", libc::SYS_rt_sigqueueinfo),
-                false => ("SigPnd", "rt_tgsigqueueinfo", libc::SYS_rt_tgsigqueueinfo),
+    /// The signals that wait are those that did (`waiting`), also where a disposition that was set has thrown them
+    /// away, and those that waited at the checkpoint.
+    fn send_pending(
+        &self,
+        caller: &mut Caller,
+        scratch: u64,
+        p: &Stopped,
+        waiting: &[(SignalInfo, bool)],
+    ) -> Result<()> {
+        for shared in [false, true] {
+            let of = |all: &[(SignalInfo, bool)]| -> Vec<SignalInfo> {
+                all.iter().filter(|(_, other)| *other == shared).map(|&(info, _)| info).collect()
             };
-            if now.bits(set)? & 1 << (info.number() - 1) != 0 {
-                continue;
+            for info in missing(&of(waiting), &of(&self.pending), &pending_of(p, shared)?) {
+                // To itself a process may send a signal with anything in it.
+                caller.write(scratch, info.as_bytes())?;
+                let (pid, signal) = (caller.tid.as_raw() as u64, info.number() as u64);
+                match shared {
+                    true => {
+                        caller.call("rt_sigqueueinfo", libc::SYS_rt_sigqueueinfo, &[pid, signal, scratch])?;
+                    }
+                    false => {
+                        let arguments = [pid, pid, signal, scratch];
+                        caller.call("rt_tgsigqueueinfo", libc::SYS_rt_tgsigqueueinfo, &arguments)?;
+                    }
+                }
             }
-            // To itself a process may send a signal with anything in it.
-            caller.write(scratch, info.as_bytes())?;
-            let (pid, signal) = (caller.tid.as_raw() as u64, info.number() as u64);
-            match shared {
-                true => caller.call(what, nr, &[pid, signal, scratch])?,
-                false => caller.call(what, nr, &[pid, pid, signal, scratch])?,
-            };
         }
         Ok(())
     }
@@ -444,6 +457,32 @@ pub(crate) fn pending_of(p: &Stopped, shared: bool) -> Result<Vec<SignalInfo>> {
     Ok(p.pending_signals(shared)?.into_iter().filter(|info| !info.is_synchronous()).collect())
 }
 
+/// What is to be sent so that all of `before` and of `kept` waits, where `now` does.
+pub(crate) fn missing(before: &[SignalInfo], kept: &[SignalInfo], now: &[SignalInfo]) -> Vec<SignalInfo> {
+    let mut wanted = before.to_vec();
+    wanted.extend(beside(kept, before));
+    beside(&wanted, now)
+}
+
+/// Those that do not wait yet where `there` does. A standard signal waits only once, whoever sent it.
+fn beside(signals: &[SignalInfo], there: &[SignalInfo]) -> Vec<SignalInfo> {
+    let mut there = there.to_vec();
+    let mut others = Vec::new();
+    for info in signals {
+        let is_standard = info.number() <= libc::SIGSYS;
+        let is_it = |other: &SignalInfo| match is_standard {
+            true => other.number() == info.number(),
+            false => other.as_bytes() == info.as_bytes(),
+        };
+        match there.iter().position(is_it) {
+            Some(_) if is_standard => {}
+            Some(at) => drop(there.swap_remove(at)),
+            None => others.push(*info),
+        }
+    }
+    others
+}
+
 /// A call that was interrupted and is to go on with what the kernel remembers of it (`nanosleep`, `poll` with a time
 /// limit): the kernel remembers only the last one, so it begins again as a whole, as every call does after a rollback
 /// (000, 5.1).
@@ -456,4 +495,29 @@ pub(crate) fn restarting(mut registers: Registers) -> Registers {
         registers.rax = if lost { -i64::from(libc::EINTR) } else { ERESTARTNOHAND } as u64;
     }
     registers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_sent_once() {
+        let [one, other] = [10, 11].map(ProcessId::from_raw);
+        let of = |sender, signal| SignalInfo::sent_by(sender, 0, signal);
+        let real_time = libc::SIGSYS + 3;
+        let pairs = |sent: Vec<SignalInfo>| -> Vec<_> {
+            sent.iter().map(|info| (info.number(), info.process().as_raw())).collect()
+        };
+        // What was thrown away comes back, what waits stays as it is.
+        let (child, again) = (of(one, libc::SIGCHLD), of(other, libc::SIGCHLD));
+        assert_eq!(pairs(missing(&[child], &[again], &[])), [(libc::SIGCHLD, 10)]);
+        assert_eq!(pairs(missing(&[child], &[again], &[child])), []);
+        assert_eq!(pairs(missing(&[], &[again], &[])), [(libc::SIGCHLD, 11)]);
+        // Of real-time signals each counts.
+        let (first, second) = (of(one, real_time), of(other, real_time));
+        assert_eq!(pairs(missing(&[second], &[first, second], &[second])), [(real_time, 10)]);
+        assert_eq!(pairs(missing(&[first], &[first, first], &[first])), [(real_time, 10)]);
+        assert_eq!(pairs(missing(&[first, first], &[first], &[first, first])), []);
+    }
 }

@@ -311,3 +311,32 @@ fn somebody_outside_who_fixes_a_file_ends_no_world() {
     assert_eq!(errors.matches("somebody outside came first").count(), 2, "{errors}");
     assert!(at("file").exists() && at("full/empty").exists() && at("there").is_dir());
 }
+
+/// The kernel refuses these for their arguments, or does nothing.
+#[test]
+fn what_does_nothing_does_not_wait() {
+    if !has_root() {
+        return;
+    }
+    let program = r#"
+#define RESULT(call) ({ errno = 0; long result = (call); result < 0 ? -errno : result; })
+#define SHOW(call) ({ char line[99]; snprintf(line, 99, #call " %ld\n", RESULT(call)); say(line); })
+int main(int argc, char **argv) {
+    int ends[2]; char byte;
+    write_file("file", "text"); OK(link("file", "other")); OK(mkdir("dir", 0700)); OK(symlink("dir", "to"));
+    int fd = OK(open("file", O_RDWR)); OK(pipe(ends));
+    long id = begin();
+    EQUAL(write(fd, "more", 4), 4);
+    SHOW(rename("file", "other")); SHOW(unlink("file/")); SHOW(unlink("dir/")); SHOW(unlink("to/"));
+    SHOW(unlink("none/"));
+    SHOW(ftruncate(fd, -1)); SHOW(ftruncate(ends[1], 0)); SHOW(fsync(ends[1]));
+    SHOW(pread(fd, &byte, 1, -1)); SHOW(pwrite(fd, "x", 1, -1)); SHOW(lseek(fd, 0, 99));
+    if (id >= 0) finish(id, argv[1]);
+    return 0;
+}"#;
+    let said = "rename(\"file\", \"other\") 0\nunlink(\"file/\") -20\nunlink(\"dir/\") -21\n\
+        unlink(\"to/\") -20\nunlink(\"none/\") -2\nftruncate(fd, -1) -22\nftruncate(ends[1], 0) -22\n\
+        fsync(ends[1]) -22\npread(fd, &byte, 1, -1) -22\npwrite(fd, \"x\", 1, -1) -22\nlseek(fd, 0, 99) -22\n";
+    let never = ["rename", "unlink", "ftruncate", "fsync", "pread64", "pwrite64", "lseek"];
+    support::guess::check_both_ends("nothing", program, said, said, &never);
+}

@@ -320,7 +320,7 @@ pub(crate) struct Ahead {
     /// Writes and truncations that are held, by file.
     contents: filesystems::disk::contents::HeldContents,
     /// Who would hear that the time of such a file is set.
-    watchers: filesystems::disk::staging::Watchers,
+    watchers: filesystems::disk::watchers::Watchers,
     /// What held writes hold together.
     deferred_bytes: u64,
     /// Bounds that somebody had to wait at.

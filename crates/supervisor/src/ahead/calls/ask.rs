@@ -4,7 +4,7 @@ use crate::ahead::calls::births::makes_process;
 use crate::ahead::calls::exchange;
 use crate::ahead::calls::opened::Opened;
 use crate::ahead::calls::permits::Permitted;
-use crate::ahead::calls::plan::{Class, Plan};
+use crate::ahead::calls::plan::{is_refused, Class, Plan};
 use crate::ahead::calls::rights::has_our_numbers;
 use crate::ahead::calls::under_way::UnderWay;
 use crate::ahead::calls::waiting::News;
@@ -350,9 +350,12 @@ impl Supervisor {
             return Ok(decision);
         }
         if is_speculative && call.executes() {
-            self.note_tid_address(stopped, call.pid)?;
+            self.note_what_exec_resets(stopped, call.pid)?;
         }
         if is_speculative && (self.is_signalled(&plan) || self.keeps_program_busy(call)) {
+            return Ok(self.wait_at_barrier(call));
+        }
+        if is_speculative && self.is_heard_inside(call, &plan.class) {
             return Ok(self.wait_at_barrier(call));
         }
         if is_speculative && holds_something(&plan.class) && crate::sys::is_short_of_descriptors() {
@@ -451,6 +454,9 @@ impl Supervisor {
     /// 4. Who would see a held name, or the lack of it, in another way waits; so does who would meet ETXTBSY because of
     ///    what is held open here.
     fn decide_by_what_is_held(&mut self, stopped: &Stopped, call: &Call, plan: &mut Plan) -> Result<Option<Decision>> {
+        if is_refused(call) {
+            return Ok(None);
+        }
         if let Some(decision) = self.look_at_attributes(stopped, call)? {
             return Ok(Some(decision));
         }
@@ -695,8 +701,12 @@ impl Supervisor {
                 sent_again.retain(|&tid, _| tid == pid.leader() || self.pid_of(tid).is_ok_and(|of| of == pid));
                 let apart = self.ahead.children.apart.parent(pid);
                 let tid = stopped.tid();
-                let kept =
-                    Kept { vessel, pid, tid, call, others, descriptors, sockets, open, sent_again, injected, apart };
+                let (known, barriers) = (self.known_in_slots(pid), None);
+                #[rustfmt::skip]
+                let kept = Kept {
+                    vessel, pid, tid, call, others, descriptors, sockets, open, sent_again, injected, apart,
+                    known, barriers,
+                };
                 if let Some(stale) = self.ahead.checkpoints.prepare(kept) {
                     self.discard(stale);
                 }

@@ -3,6 +3,7 @@
 pub(in crate::ahead) mod ask;
 pub(in crate::ahead) mod births;
 pub(in crate::ahead) mod exchange;
+mod exec;
 pub(in crate::ahead) mod interrupted;
 pub(in crate::ahead) mod known_directories;
 pub(in crate::ahead) mod known_ways;

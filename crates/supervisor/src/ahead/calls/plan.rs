@@ -10,12 +10,13 @@ use crate::ahead::filesystems::disk::writes::writes_nothing;
 use crate::ahead::filesystems::memory::is_pread;
 use crate::ahead::filesystems::open::{O_CREAT, O_TMPFILE, O_TRUNC};
 use crate::ahead::objects::descriptor::FileDescription;
+use crate::ahead::objects::epoll::Leaving;
 use crate::ahead::objects::input::{self, Source};
 use crate::ahead::objects::sockets::accept::Listener;
 use crate::ahead::objects::sockets::shutdown::Closed;
 use crate::ahead::process::kill::SignalRequest;
 use crate::ahead::process::wanted;
-use crate::ahead::rollback::undo::{self, position_of, Intent};
+use crate::ahead::rollback::undo::{position_of, Intent};
 use crate::ahead::{process, Call, Object};
 use crate::event_loop::Supervisor;
 use agent_abi::{option, DeviceKind, FDS_MAX};
@@ -179,6 +180,7 @@ impl Supervisor {
             Ahead::Tracked | Ahead::Held | Ahead::ByArgument | Ahead::Certain => {}
         }
         match op {
+            _ if is_refused(call) => Plan::new(Class::Free),
             Op::Read { fd: at } => self.plan_read(call, fd(at)),
             Op::ObserveFd { fd: at } => self.plan_look(call, fd(at)),
             Op::Write { fd: at } => self.plan_write(call, fd(at)),
@@ -200,7 +202,13 @@ impl Supervisor {
             Op::ObservePath { .. } | Op::StatPath { .. } | Op::Statx | Op::Chdir | Op::Fchdir => {
                 self.plan_lookup(call.pid)
             }
-            Op::ModifyFd { .. } if is_truncation(frame.nr) => Plan::new(Class::Truncation).once(),
+            Op::ModifyFd { fd: at } if is_truncation(frame.nr) => match self.file_description(call.tid, fd(at)) {
+                // EINVAL.
+                FileDescription::Pipe { .. } | FileDescription::Socket { .. } | FileDescription::Object(_) => {
+                    Plan::new(Class::Free)
+                }
+                _ => Plan::new(Class::Truncation).once(),
+            },
             Op::ModifyFd { .. } if attribute_calls::is_change(frame.nr) => Plan::new(Class::Attributes).once(),
             Op::ModifyPath { .. } | Op::ModifyPaths { .. } => self.plan_names(call, op),
             Op::Sync(SyncKind::File | SyncKind::Range) => self.plan_sync(call),
@@ -343,7 +351,7 @@ impl Supervisor {
 
     /// An undo entry keeps open what is closed. Where the program, or somebody else, would be told that it still
     /// is, the close waits instead.
-    fn plan_close(&mut self, call: &Call, fds: impl Iterator<Item = i32>) -> Plan {
+    pub(super) fn plan_close(&mut self, call: &Call, fds: impl Iterator<Item = i32>) -> Plan {
         let mut plan = Plan::new(Class::Tracked).once();
         let fds: Vec<i32> = fds.collect();
         let (mut may_be_members, mut locked) = (false, Vec::new());
@@ -376,45 +384,19 @@ impl Supervisor {
         }
         if may_be_members && self.is_anything_speculative() {
             match self.members_left(call, &fds) {
-                Ok(members) if members.is_empty() => {}
-                Ok(_) if matches!(plan.class, Class::CloseLocked { .. }) => plan.class = Class::Barrier,
-                Ok(members) => plan.class = Class::CloseMembers { members },
+                Ok(Leaving { members, closed }) => {
+                    plan.modifies.splice(0..0, closed);
+                    if !members.is_empty() {
+                        plan.class = match plan.class {
+                            Class::CloseLocked { .. } => Class::Barrier,
+                            _ => Class::CloseMembers { members },
+                        };
+                    }
+                }
                 Err(_) => plan.class = Class::Barrier,
             }
         }
         plan
-    }
-
-    /// The vessel still has the old image; what exec closes is closed as by the program itself.
-    fn plan_exec(&mut self, call: &Call) -> Plan {
-        let has_company = self.has_company(call.tid);
-        if !self.ahead.is_speculative(call.pid)
-            || self.changes_identity(call)
-            || has_company && !self.can_end_other_threads(call)
-        {
-            return Plan::new(Class::Barrier).once();
-        }
-        if let Some(error) = self.missing_program(call) {
-            // A look at a name, and nothing else.
-            let class = Class::Known { result: -i64::from(error.raw_os_error()) };
-            return Plan { class, ..self.plan_lookup(call.pid) };
-        }
-        let Ok(closed) = self.descriptors_closed_by_exec(call.pid) else { return Plan::new(Class::Barrier).once() };
-        let mut plan = self.plan_close(call, closed.into_iter());
-        match plan.class {
-            // A checkpoint now would have the threads that it ends.
-            Class::Tracked if has_company => plan.class = Class::Fresh,
-            Class::Tracked | Class::Later => {}
-            _ => return Plan::new(Class::Barrier).once(),
-        }
-        plan.observes = self.plan_lookup(call.pid).observes;
-        plan
-    }
-
-    /// Whether a program runs with the rights of its owner, or with some of its own.
-    fn changes_identity(&self, call: &Call) -> bool {
-        let (dir, path) = if call.frame.nr == nr::execve { (syscall_table::CWD, 0) } else { (0, 1) };
-        self.look_up(call, dir, path).may_be(|program| program.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0)
     }
 
     fn plan_fcntl(&mut self, call: &Call) -> Plan {
@@ -558,6 +540,8 @@ impl Supervisor {
                 Plan::new(Class::Sync { fd: call.frame.args[0] as i32 }).once()
             }
             FileDescription::Bad => Plan::new(Class::Free),
+            // EINVAL.
+            FileDescription::Pipe { .. } | FileDescription::Socket { .. } => Plan::new(Class::Free),
             _ => Plan::new(Class::Barrier).once(),
         }
     }
@@ -673,13 +657,16 @@ impl Supervisor {
     pub(crate) fn descriptors_of(&self, task: impl Into<TaskId>) -> procfs::Result<Vec<i32>> {
         procfs::unless_gone(procfs::descriptors(task))
     }
+}
 
-    fn descriptors_closed_by_exec(&self, pid: ProcessId) -> procfs::Result<Vec<i32>> {
-        let open = procfs::unless_gone(procfs::descriptors_and_flags(pid))?;
-        let closed = open.into_iter().filter(|&(_, flags)| flags & undo::CLOSE_ON_EXEC != 0);
-        let mut closed: Vec<i32> = closed.map(|(fd, _)| fd).collect();
-        closed.sort_unstable();
-        Ok(closed)
+/// Whether the kernel refuses a call for its arguments, before it looks at any file.
+pub(super) fn is_refused(call: &Call) -> bool {
+    let is_negative = |at: usize| (call.frame.args[at] as i64) < 0;
+    match call.frame.nr {
+        nr::ftruncate | nr::truncate => is_negative(1),
+        nr::pread64 | nr::pwrite64 => is_negative(3),
+        nr::lseek => call.frame.args[2] as u32 > libc::SEEK_HOLE as u32,
+        _ => false,
     }
 }
 

@@ -39,8 +39,27 @@ pub(crate) struct Change {
     set: Set,
     /// By which descriptor of the process.
     fd: i32,
-    /// The member that is added, changed or removed; otherwise some are told of, and perhaps not once more.
-    member: Option<i32>,
+    part: Part,
+}
+
+/// What of a set is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// The member that is added, changed or removed.
+    Member(i32),
+    /// Some are told of, and perhaps not once more.
+    Told,
+    /// All of it is closed: members that are closed after it leave it without a word.
+    All,
+}
+
+/// What closing descriptors does to sets.
+#[derive(Debug)]
+pub(in crate::ahead) struct Leaving {
+    /// Members that leave sets which stay open: by which descriptor of the set, and which member.
+    pub members: Vec<(i32, i32)>,
+    /// Sets that are closed, as they are.
+    pub closed: Vec<(Object, Intent)>,
 }
 
 /// Which members of a set, by the numbers of their descriptors.
@@ -133,7 +152,7 @@ impl Supervisor {
             return Plan::new(Class::Barrier).once();
         }
         let object = Object::Of(set.clone());
-        let change = Change { set, fd, member: Some(member) };
+        let change = Change { set, fd, part: Part::Member(member) };
         Plan::new(Class::Tracked).modifying(object, Intent::EpollSet(change)).once()
     }
 
@@ -149,7 +168,7 @@ impl Supervisor {
         match self.epoll_set(call, fd) {
             Some(set) if !tells_once => plan.observing(Object::Of(set.clone())),
             Some(set) if !is_answered && !self.is_shared(call, fd) && !has_sets() => {
-                plan.modifying(Object::Of(set.clone()), Intent::EpollSet(Change { set, fd, member: None }))
+                plan.modifying(Object::Of(set.clone()), Intent::EpollSet(Change { set, fd, part: Part::Told }))
             }
             None if !tells_once => plan,
             _ => Plan::new(Class::Barrier),
@@ -184,12 +203,14 @@ impl Supervisor {
     }
 
     /// The close of these descriptors takes some of them out of sets that stay open: by which descriptor of the set,
-    /// and which member.
-    pub(in crate::ahead) fn members_left(&mut self, call: &Call, closed: &[i32]) -> procfs::Result<Vec<(i32, i32)>> {
+    /// and which member. And what is to be undone of the sets among them.
+    pub(in crate::ahead) fn members_left(&mut self, call: &Call, closed: &[i32]) -> procfs::Result<Leaving> {
         let (mut left, mut sets, mut inodes) = (Vec::new(), Vec::new(), BTreeMap::new());
+        let mut closed_sets = Vec::new();
         procfs::unless_gone(procfs::visit_descriptors(call.pid, |fd, link| {
             if closed.contains(&fd) {
                 inodes.insert(fd, inode_of(link));
+                closed_sets.extend((link == LINK.as_bytes()).then_some(fd));
             } else {
                 left.push(fd);
                 sets.extend((link == LINK.as_bytes()).then_some(fd));
@@ -210,7 +231,17 @@ impl Supervisor {
                 found.extend(going.iter().find(is_closed).map(|_| (set, member.fd)));
             }
         }
-        Ok(found)
+        // Only who has a checkpoint gets a set back that is his alone.
+        closed_sets.retain(|_| self.ahead.checkpoints.of(call.pid).next().is_some());
+        let mut changes = Vec::new();
+        for fd in closed_sets {
+            if self.is_its_parents(call, fd) || self.is_shared(call, fd) {
+                continue;
+            }
+            let Some(set) = self.epoll_set(call, fd) else { continue };
+            changes.push((Object::Of(set.clone()), Intent::EpollSet(Change { set, fd, part: Part::All })));
+        }
+        Ok(Leaving { members: found, closed: changes })
     }
 
     /// Whether a file is still open when this descriptor of it is closed: it stays in its sets.
@@ -240,7 +271,7 @@ impl Supervisor {
             let set = self.epoll_set(call, fd).filter(|_| !self.is_shared(call, fd));
             let Some(set) = set else { return Ok(self.wait_at_barrier(call)) };
             let object = Object::Of(set.clone());
-            modifies.push((object, Intent::EpollSet(Change { set, fd, member: Some(member) })));
+            modifies.push((object, Intent::EpollSet(Change { set, fd, part: Part::Member(member) })));
         }
         modifies.append(&mut plan.modifies);
         let decision = self.track(stopped, call, plan, modifies)?;
@@ -258,17 +289,21 @@ impl Supervisor {
 
     /// What a set is before a call changes it.
     pub(in crate::ahead) fn remember_set(&mut self, tid: ThreadId, change: Change) -> io::Result<Before> {
-        let Change { set, fd, member } = change;
-        let of = member.map_or(Numbers::All, |number| Numbers::These(BTreeSet::from([number])));
+        let Change { set, fd, part } = change;
+        let of = match part {
+            Part::Member(number) => Numbers::These(BTreeSet::from([number])),
+            Part::Told | Part::All => Numbers::All,
+        };
         let members = open_members_of(tid, fd, &of).map_err(io::Error::other)?;
-        let is_lost = |found: &Member| match member {
-            Some(number) => found.fd == number && !found.can_come_back(),
-            None => found.tells_once() && found.is_exclusive(),
+        let is_lost = |found: &Member| match part {
+            Part::Member(number) => found.fd == number && !found.can_come_back(),
+            Part::Told => found.tells_once() && found.is_exclusive(),
+            Part::All => false,
         };
         if members.iter().any(is_lost) {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        Ok(Before { pid: self.pid_of(tid)?, fd, set, of, members, has_told: member.is_none() })
+        Ok(Before { pid: self.pid_of(tid)?, fd, set, of, members, has_told: part == Part::Told })
     }
 
     /// A process has its descriptors of the checkpoint again: its sets are made what they were.

@@ -122,7 +122,7 @@ impl Supervisor {
         Some(&self.world().processes[self.tracees.get(&pid.leader())?.process].flags)
     }
 
-    fn goes(&self, pid: ProcessId) -> bool {
+    pub(in crate::ahead) fn goes(&self, pid: ProcessId) -> bool {
         self.flags_of(pid).is_some_and(|flags| flags.load(Ordering::SeqCst) & PROCESS_GOES != 0)
     }
 

@@ -45,6 +45,10 @@ pub(crate) struct Kept {
     pub injected: u64,
     /// Its parent, which waits for it, if its memory was to be its parent's.
     pub apart: Option<ProcessId>,
+    /// What was known of it, by thread: a new program begins with less.
+    pub known: Vec<agent_abi::Known>,
+    /// What it had registered with the kernel for `membarrier`, as that call says it, if it has executed since.
+    pub barriers: Option<u64>,
 }
 
 /// All of a world.
@@ -152,6 +156,13 @@ impl Checkpoints {
         of_it.for_each(|kept| kept.vessel.note_tid_address(address));
     }
 
+    /// What a process has registered for `membarrier`, for those that do not know it yet.
+    pub fn note_barriers(&mut self, pid: ProcessId, registered: u64) {
+        for kept in self.kept.values_mut().filter(|kept| kept.pid == pid) {
+            kept.barriers.get_or_insert(registered);
+        }
+    }
+
     /// Whether somebody who is put back will have this file open: device and inode.
     pub fn has_open(&self, inode: (u64, u64)) -> bool {
         self.iter().any(|kept| kept.open.contains(&inode))
@@ -196,23 +207,60 @@ impl Supervisor {
         Known { one_thread, no_timers, own_memory, no_advice, affinity_of, ..Known::default() }
     }
 
+    /// What is known of a process.
+    pub(in crate::ahead) fn known_in_slots(&mut self, pid: ProcessId) -> Vec<agent_abi::Known> {
+        let threads = self.threads_of(pid);
+        let slots = threads.iter().filter_map(|tid| Some(self.tracees.get(tid)?.process));
+        slots.map(|slot| self.world().processes[slot].known()).collect()
+    }
+
+    /// A process has been put back. It may have begun a program since, of which less is known.
+    pub(in crate::ahead) fn is_known_again(&mut self, kept: &Kept) {
+        for tid in self.threads_of(kept.pid) {
+            let Some(tracee) = self.tracees.get(&tid) else { continue };
+            kept.known.iter().for_each(|known| self.world().processes[tracee.process].is_known_again(known));
+        }
+    }
+
     /// A process is about to begin a new program. With the memory goes the address that the kernel clears when the
-    /// first thread ends, and a checkpoint of that thread alone has not got it: nobody but the thread can be asked, and
-    /// few checkpoints need it.
-    pub(in crate::ahead) fn note_tid_address(&mut self, stopped: &Stopped, pid: ProcessId) -> Result<()> {
+    /// first thread ends, and a checkpoint of that thread alone has not got it; and what is registered for `membarrier`
+    /// (Linux tells of that since 6.3). Nobody but the thread can be asked, and few checkpoints need it.
+    pub(in crate::ahead) fn note_what_exec_resets(&mut self, stopped: &Stopped, pid: ProcessId) -> Result<()> {
         const PR_GET_TID_ADDRESS: u64 = 40;
-        let lacks_it = self.ahead.checkpoints.of(pid).any(|kept| kept.vessel.lacks_tid_address());
-        if !lacks_it || stopped.tid() != pid.leader() {
+        const GET_REGISTRATIONS: u64 = 1 << 9;
+        let lacks_address = self.ahead.checkpoints.of(pid).any(|kept| kept.vessel.lacks_tid_address());
+        let lacks_address = lacks_address && stopped.tid() == pid.leader();
+        if !lacks_address && self.ahead.checkpoints.of(pid).all(|kept| kept.barriers.is_some()) {
             return Ok(());
         }
         let at = stopped.registers()?.gs_base - SCRATCH;
         let mut remote = self.remote_calls(stopped)?;
-        let told = remote.call(libc::SYS_prctl, &[PR_GET_TID_ADDRESS, at])?;
+        let registered = remote.call(libc::SYS_membarrier, &[GET_REGISTRATIONS, 0, 0])?;
+        let told = match lacks_address {
+            true => remote.call(libc::SYS_prctl, &[PR_GET_TID_ADDRESS, at])?,
+            false => -1,
+        };
         let signals = remote.finish()?;
         self.hold_signals(pid, signals);
+        self.ahead.checkpoints.note_barriers(pid, u64::try_from(registered).unwrap_or(0));
         if let (0, Ok(address)) = (told, tracee::read_value::<u64>(pid, at)) {
             self.ahead.checkpoints.note_tid_address(pid, address);
         }
+        Ok(())
+    }
+
+    /// What a process had registered for `membarrier` it has again. What is registered already does no harm.
+    pub(in crate::ahead) fn register_barriers(&mut self, kept: &Kept, stopped: &Stopped) -> Result<()> {
+        let registered = kept.barriers.unwrap_or(0);
+        if registered == 0 {
+            return Ok(());
+        }
+        let mut remote = self.remote_calls(stopped)?;
+        for bit in (0..32).map(|bit| 1 << bit).filter(|bit| registered & bit != 0) {
+            remote.call(libc::SYS_membarrier, &[bit, 0, 0])?;
+        }
+        let signals = remote.finish()?;
+        self.hold_signals(kept.pid, signals);
         Ok(())
     }
 

@@ -344,7 +344,7 @@ impl Supervisor {
         match undo {
             Undo::Descriptor { pid, fd, was, close_on_exec } => {
                 let Some(stopped) = stops.get(&pid.leader()) else { return Ok(()) };
-                let open = was.open().map_err(failed)?;
+                let open = self.open_again(&was).map_err(failed)?;
                 self.install(stopped, pid, fd, &open, close_on_exec)
             }
             Undo::CloseOnExec { pid, fd, was } => {
@@ -525,6 +525,7 @@ impl Supervisor {
             let signals = remote.finish()?;
             self.hold_signals(pid, signals);
         }
+        self.register_barriers(kept, stopped)?;
         threads.values().try_for_each(|stopped| self.forget_undone_signals(pid, stopped))?;
         kept.vessel.restore_known(threads, gate, known).map_err(|error| match error {
             CheckpointError::Trace(error) => error,
@@ -534,6 +535,7 @@ impl Supervisor {
                 source: std::io::Error::other(other.to_string()),
             },
         })?;
+        self.is_known_again(kept);
         self.forget_pending_again(pid, kept);
         self.ahead.outcomes.back_to(pid, kept.injected, Instant::now());
         self.ahead.children.revive(pid);

@@ -16,7 +16,7 @@ use crate::ahead::process::signals::Sent;
 use crate::ahead::speculations::bounds::Counted;
 use crate::ahead::{Call, Object};
 use crate::event_loop::Supervisor;
-use procfs::{MagicLink, ProcessId, TaskId, ThreadId};
+use procfs::{ProcessId, ThreadId};
 use rustix::fs::{FileType, OFlags, SeekFrom};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -123,8 +123,9 @@ pub(crate) enum Undo {
 pub(crate) enum Descriptor {
     /// The open file itself.
     Open(Arc<OwnedFd>),
-    /// A pipe's end. Only a path to the pipe is kept, so that end-of-file and EPIPE stay true for the others.
-    PipeEnd { path: OwnedFd, flags: OFlags },
+    /// A pipe's end. Only a path to the pipe is kept, so that end-of-file and EPIPE stay true for the others; and who
+    /// has the same open file by another descriptor.
+    PipeEnd { path: OwnedFd, flags: OFlags, holders: Vec<(ProcessId, i32)> },
 }
 
 impl Descriptor {
@@ -132,7 +133,7 @@ impl Descriptor {
     pub fn open(&self) -> io::Result<Arc<OwnedFd>> {
         match self {
             Self::Open(open) => Ok(Arc::clone(open)),
-            Self::PipeEnd { path, flags } => Ok(Arc::new(open_end(path, *flags)?)),
+            Self::PipeEnd { path, flags, .. } => Ok(Arc::new(open_end(path, *flags)?)),
         }
     }
 
@@ -189,7 +190,12 @@ impl Supervisor {
                 let pid = self.pid_of(tid)?;
                 let copy = self.copy_descriptor(tid, fd)?;
                 let close_on_exec = is_close_on_exec(pid, fd)?;
-                Undo::Descriptor { pid, fd, was: self.keep(copy)?, close_on_exec }
+                let mut was = self.keep(copy)?;
+                if let Descriptor::PipeEnd { holders, .. } = &mut was {
+                    *holders = self.holders_of_end((pid.leader(), fd));
+                    holders.retain(|&holder| holder != (pid, fd));
+                }
+                Undo::Descriptor { pid, fd, was, close_on_exec }
             }
             Intent::CloseOnExec(fd) => {
                 let pid = self.pid_of(tid)?;
@@ -223,17 +229,31 @@ impl Supervisor {
 
     /// All who have the same end of a pipe open, as processes and their descriptors.
     fn holders_of_end(&mut self, end: (ThreadId, i32)) -> Vec<(ProcessId, i32)> {
-        let link = |task: TaskId, fd: i32| MagicLink::Fd(fd).shown(task).ok();
-        let pipe = link(end.0.into(), end.1);
         let pids = self.processes();
         let of = |pid: ProcessId| {
             let descriptors = self.descriptors_of(pid).unwrap_or_default();
             descriptors.into_iter().map(move |fd| (pid, fd))
         };
-        let is_same = |&other: &(ProcessId, i32)| {
-            link(other.0.into(), other.1) == pipe && crate::sys::are_same_file(end, other).unwrap_or(false)
-        };
+        let is_same = |&other: &(ProcessId, i32)| crate::sys::are_same_file(end, other).unwrap_or(false);
         pids.into_iter().flat_map(of).filter(is_same).collect()
+    }
+
+    /// What was closed, for whoever had it. The end of a pipe is the open file of those who have it still, or again:
+    /// they share its flags, and sets of epoll know it by its file.
+    pub(in crate::ahead) fn open_again(&mut self, was: &Descriptor) -> io::Result<Arc<OwnedFd>> {
+        let Descriptor::PipeEnd { path, flags, holders } = was else { return was.open() };
+        let pipe = rustix::fs::fstat(path)?;
+        let is_end = |copy: &OwnedFd| {
+            let mode = |flags: OFlags| flags & (OFlags::RWMODE | OFlags::PATH);
+            rustix::fs::fstat(copy).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (pipe.st_dev, pipe.st_ino))
+                && rustix::fs::fcntl_getfl(copy).is_ok_and(|now| mode(now) == mode(*flags))
+        };
+        for &(pid, fd) in holders {
+            if let Some(copy) = self.copy_descriptor(pid.leader(), fd).ok().filter(is_end) {
+                return Ok(Arc::new(copy));
+            }
+        }
+        was.open()
     }
 
     /// Whoever has the end of the pipe, or has it again, finds its flags as they were.
@@ -306,7 +326,7 @@ impl Supervisor {
         let is_end = !flags.contains(OFlags::PATH)
             && matches!(self.description_of(copy.try_clone()?), FileDescription::Pipe { .. });
         Ok(match is_end {
-            true => Descriptor::PipeEnd { path: path_to(&copy)?, flags },
+            true => Descriptor::PipeEnd { path: path_to(&copy)?, flags, holders: Vec::new() },
             false => Descriptor::Open(self.hold(copy)?),
         })
     }

@@ -8,6 +8,7 @@ use crate::ahead::calls::under_way::UnderWay;
 use crate::ahead::calls::waiting::Parked;
 use crate::ahead::Object;
 use crate::event_loop::Supervisor;
+use crate::signals::SignalSets;
 use procfs::{ProcessId, ThreadId};
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -104,12 +105,14 @@ impl Supervisor {
         }
         let mut others: Vec<ThreadId> = self.tracees.keys().copied().collect();
         others.retain(|&tid| !self.pid_of(tid).is_ok_and(|pid| stalled.contains(&pid)));
+        let kept_from_signals: Vec<ThreadId> =
+            others.iter().copied().filter(|&tid| self.is_kept_from_signal(tid)).collect();
         let waits = |&tid: &ThreadId| {
             self.ahead.waits_for_others(tid)
                 || self.sleeps_on_permit(tid)
                 || self.waits_for_a_thread(tid)
                 || waits_for_memory(tid)
-                || !stalled.is_empty() && self.waits_without_limit(tid)
+                || (!stalled.is_empty() || kept_from_signals.contains(&tid)) && self.waits_without_limit(tid)
         };
         if !others.iter().all(waits) {
             return false;
@@ -119,6 +122,18 @@ impl Supervisor {
         let slots = others.iter().filter_map(|tid| self.tracees.get(tid)?.thread);
         let calls = slots.map(|slot| self.world().threads[slot].calls.load(Ordering::Relaxed)).sum();
         std::mem::replace(&mut self.ahead.standstill.calls, calls) == calls
+    }
+
+    /// Whether a thread would hear a signal that is held for its process until that depends on nothing: it may be what
+    /// the thread waits for.
+    fn is_kept_from_signal(&mut self, tid: ThreadId) -> bool {
+        let held = self.pid_of(tid).map_or(&[][..], |pid| self.ahead.held_signals.of(pid));
+        if held.is_empty() {
+            return false;
+        }
+        // If that is not known, it would.
+        let blocked = SignalSets::of(tid).map_or(0, |sets| sets.blocked);
+        held.iter().any(|info| blocked & 1 << (info.number() - 1) == 0)
     }
 
     /// Whether a thread waits in poll, select or epoll, or for a signal, and for no time. It may be something of

@@ -22,4 +22,5 @@ pub(in crate::ahead) mod stat;
 pub(in crate::ahead) mod syncs;
 pub(in crate::ahead) mod truncations;
 pub(in crate::ahead) mod view;
+pub(in crate::ahead) mod watchers;
 pub(in crate::ahead) mod writes;

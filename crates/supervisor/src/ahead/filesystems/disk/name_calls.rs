@@ -8,6 +8,7 @@ use crate::ahead::filesystems::disk::names::{dir_of, is_fifo, path_text, paths_o
 use crate::ahead::filesystems::disk::new_files::umask_of;
 use crate::ahead::filesystems::disk::stages::{Kind, Staged, Stages};
 use crate::ahead::filesystems::disk::staging::{self, Rights};
+use crate::ahead::filesystems::disk::watchers;
 use crate::ahead::filesystems::path_walk::{End, Entry, Found};
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
@@ -24,6 +25,8 @@ const RENAME_NOREPLACE: u64 = 1;
 /// ext4 counts to 65,000, others further.
 const LINKS_MAX: u64 = 60_000;
 const NAME_MAX: usize = 255;
+/// No error, and no change.
+const NOTHING: i32 = 0;
 
 /// Calls that change names, and that can be held.
 pub(in crate::ahead) fn is_held_change(nr: u64) -> bool {
@@ -75,7 +78,7 @@ impl Wanted {
 /// Why it is not known what a call changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ahead) enum Refusal {
-    /// It fails with this error.
+    /// It fails with this error; or it succeeds and does nothing (0).
     Error(i32),
     /// It may succeed or not.
     Unsure,
@@ -111,6 +114,7 @@ impl Supervisor {
         let entry = self.entry_to_change(call, 0)?;
         let found = entry.found.as_ref().ok_or(Error(libc::ENOENT))?;
         refuse_if(found.is_dir(), libc::EISDIR)?;
+        refuse_if(ends_with_slash(call), libc::ENOTDIR)?;
         sure_if(is_changeable_in(found, &entry.dir))?;
         Ok(Wanted::Change(NameChange::Remove(DiskName::of(entry))))
     }
@@ -164,7 +168,7 @@ impl Supervisor {
         sure_if(has_room && self.is_root_as_we_are(call.pid) && entry.name.len() <= NAME_MAX)?;
         sure_if(!self.may_give_held_group(&entry.dir.stat))?;
         // A watcher would hear that it was moved here, not that it was made.
-        sure_if(self.ahead.new_files.has(&entry.dir.stat) || !staging::is_watched(&entry.dir.stat))?;
+        sure_if(self.ahead.new_files.has(&entry.dir.stat) || !watchers::is_watched(&entry.dir.stat))?;
         Ok(entry)
     }
 
@@ -207,6 +211,7 @@ impl Supervisor {
     /// Whether a rename may take the place of this.
     fn check_replaced(&self, moved: &Found, replaced: &Found, dir: &Found) -> Known<()> {
         // Two names of one file: nothing happens.
+        refuse_if(moved.inode() == replaced.inode() && !moved.is_dir(), NOTHING)?;
         sure_if(moved.inode() != replaced.inode() && is_changeable_in(replaced, dir))?;
         match (moved.is_dir(), replaced.is_dir()) {
             (true, false) => Err(Error(libc::ENOTDIR)),
@@ -244,7 +249,7 @@ impl Supervisor {
         }
         // It has to be opened, of which a watcher would hear.
         let above = Found::at(&dir.fd, b"..", OFlags::empty()).map_err(|_| Unsure)?;
-        sure_if(!staging::is_watched(&dir.stat) && !staging::is_watched(&above.stat))?;
+        sure_if(!watchers::is_watched(&dir.stat) && !watchers::is_watched(&above.stat))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOATIME | OFlags::CLOEXEC;
         let open = rustix::fs::open(procfs::own_path(&dir.fd), flags, Mode::empty()).map_err(|_| Unsure)?;
         for entry in rustix::fs::Dir::new(open).map_err(|_| Unsure)? {
@@ -277,8 +282,8 @@ impl Supervisor {
         };
         // A slash behind a name says that it is a directory's; a dot is no name that can be changed.
         let is_dirs = match call.frame.nr {
-            nr::mkdir | nr::mkdirat | nr::rmdir => true,
-            nr::unlinkat => call.frame.args[2] == AT_REMOVEDIR,
+            // Who removes a file is refused by its kind (`file_removed`).
+            nr::mkdir | nr::mkdirat | nr::rmdir | nr::unlink | nr::unlinkat => true,
             _ => false,
         };
         let is_last = named.rsplit(|&byte| byte == b'/').next() == Some(entry.name.as_bytes());
@@ -300,6 +305,13 @@ impl Supervisor {
         sure_if(entry.found.as_ref().is_none_or(is_file))?;
         Ok(entry)
     }
+}
+
+/// Whether the first path of a call says by a slash behind it that it names a directory.
+fn ends_with_slash(call: &Call) -> bool {
+    let paths = syscall_table::op(call.frame.nr).map_or_else(Vec::new, paths_of);
+    let text = paths.first().and_then(|&(_, path)| path_text(call, path));
+    text.is_some_and(|text| text.ends_with(b"/"))
 }
 
 fn refuse_if(fails: bool, error: i32) -> Known<()> {

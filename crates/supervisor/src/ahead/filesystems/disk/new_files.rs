@@ -14,7 +14,8 @@ use crate::ahead::filesystems::disk::attributes::{is_searched_by_all, Change};
 use crate::ahead::filesystems::disk::name_calls::Refusal;
 use crate::ahead::filesystems::disk::name_changes::{DiskName, NameChange, Target};
 use crate::ahead::filesystems::disk::names::is_fifo;
-use crate::ahead::filesystems::disk::staging::{self, FileStage, FileStages, Rights};
+use crate::ahead::filesystems::disk::staging::{FileStage, FileStages, Rights};
+use crate::ahead::filesystems::disk::watchers;
 use crate::ahead::filesystems::memory::{naming, written_range};
 use crate::ahead::filesystems::open::{arguments, O_APPEND, O_CREAT, O_EXCL, O_NOFOLLOW, O_TRUNC};
 use crate::ahead::filesystems::path_walk::{Entry, Found};
@@ -251,7 +252,7 @@ impl Supervisor {
         let dir = &creation.entry.dir.fd;
         let new_files = &mut self.ahead.new_files;
         let stage = new_files.stages.stage_for(dir)?;
-        if new_files.is_empty() && staging::is_watched(&stage.stat()?) {
+        if new_files.is_empty() && watchers::is_watched(&stage.stat()?) {
             return None;
         }
         let unnamed = stage.make_file(dir, creation.rights)?;

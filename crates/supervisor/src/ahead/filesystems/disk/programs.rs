@@ -10,7 +10,7 @@ use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::calls::under_way::UnderWay;
 use crate::ahead::filesystems::disk::names::path_text;
-use crate::ahead::filesystems::disk::staging;
+use crate::ahead::filesystems::disk::watchers;
 use crate::ahead::filesystems::path_walk::{End, Entry, Found};
 use crate::ahead::{process, Call, Object, SCRATCH};
 use crate::event_loop::Supervisor;
@@ -242,7 +242,7 @@ impl Supervisor {
             return None;
         }
         let is_known = self.ahead.program_names.has(giver);
-        let is_heard = || !self.ahead.new_files.has(&dir.stat) && staging::is_watched(&dir.stat);
+        let is_heard = || !self.ahead.new_files.has(&dir.stat) && watchers::is_watched(&dir.stat);
         if !is_known && (is_heard() || !self.are_names_given_at_once(call, plan, program)) {
             return None;
         }

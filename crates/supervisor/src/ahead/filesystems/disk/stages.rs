@@ -9,7 +9,7 @@
 //! leaves is removed by the next world that makes a directory on a guess on that file system; a lock says which of them
 //! are in use.
 
-use crate::ahead::filesystems::disk::staging;
+use crate::ahead::filesystems::disk::{staging, watchers};
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, RenameFlags};
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -79,7 +79,7 @@ impl Stages {
             return Some(stage);
         }
         let above = staging::stage_for(dir)?;
-        if staging::is_watched(&rustix::fs::fstat(&above).ok()?) {
+        if watchers::is_watched(&rustix::fs::fstat(&above).ok()?) {
             return None;
         }
         let stage = Arc::new(Stage::new(above)?);

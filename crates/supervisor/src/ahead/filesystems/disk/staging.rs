@@ -8,16 +8,14 @@
 //!
 //! The directory is reached through the mount of the directory where the file will be: a link does not cross mounts.
 
+use crate::ahead::filesystems::disk::watchers::is_watched;
 use crate::ahead::filesystems::memory::inverse::extended_of;
-use procfs::Watch;
 use rustix::fs::{AtFlags, Gid, IFlags, Mode, OFlags, Stat, StatxAttributes, StatxFlags};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
 
 /// Who a new file belongs to, and who may do what with it.
 #[derive(Clone, Copy, Debug)]
@@ -230,47 +228,4 @@ pub(in crate::ahead) fn give_name(file: &OwnedFd, dir: &OwnedFd, name: &OsStr) -
         let _ = rustix::fs::openat(dir, name, flags, Mode::empty());
     }
     Ok(())
-}
-
-/// Whether anybody hears of what happens in a directory (inotify(7), fanotify(7)).
-pub(in crate::ahead) fn is_watched(dir: &Stat) -> bool {
-    Marks::read().concern(dir)
-}
-
-/// What is watched on this machine. What cannot be looked at may be.
-#[derive(Debug)]
-struct Marks(Option<Vec<Watch>>);
-
-impl Marks {
-    fn read() -> Self {
-        let Ok(processes) = procfs::machine::processes() else { return Self(None) };
-        let all = processes.into_iter().map(|pid| procfs::unless_gone(procfs::watches(pid)).ok());
-        Self(all.collect::<Option<Vec<_>>>().map(|all| all.concat()))
-    }
-
-    fn concern(&self, file: &Stat) -> bool {
-        let device = (rustix::fs::major(file.st_dev), rustix::fs::minor(file.st_dev));
-        self.0.as_ref().is_none_or(|watches| watches.iter().any(|watch| watch.concerns(device, file.st_ino)))
-    }
-}
-
-/// Who hears of what happens to files, as of a moment ago: for many files at once.
-#[derive(Debug, Default)]
-pub(in crate::ahead) struct Watchers {
-    read: Option<(Instant, Marks)>,
-}
-
-impl Watchers {
-    const TIME: Duration = Duration::from_secs(1);
-
-    /// Whether anybody hears of this file, by itself or by its directory.
-    pub fn hear(&mut self, file: &OwnedFd) -> bool {
-        if self.read.as_ref().is_none_or(|(at, _)| at.elapsed() > Self::TIME) {
-            self.read = Some((Instant::now(), Marks::read()));
-        }
-        let path = procfs::own_name(file).unwrap_or_default();
-        let dir = rustix::fs::stat(path.parent().unwrap_or(Path::new("/")));
-        let (Some((_, marks)), Ok(file), Ok(dir)) = (&self.read, rustix::fs::fstat(file), dir) else { return true };
-        marks.concern(&file) || marks.concern(&dir)
-    }
 }
