@@ -106,6 +106,9 @@ const CHANGES: &[&str] = &[
      for f in (os.O_WRONLY, os.O_WRONLY | os.O_CREAT, os.O_RDWR | os.O_CREAT | os.O_TRUNC)); see('full')",
     "os.mkdir('d'); os.system('touch d full d/. full/sub/. && cd full && touch . && cp -al sub ../d && \
      tar cf - . | tar xf - -C ../d; cat ../d/x; cp -l x y; find .. | sort'); see('full'); see('d')",
+    // More than the kernel tells in one piece.
+    "here, z = os.getcwd(), 'z' * 31\nfor i in range(150): os.mkdir(z); os.chdir(z)\n\
+     seen.append(len(os.getcwd()) - len(here))\nfor i in range(150): os.chdir('..'); os.rmdir(z)",
     // What a process asks about itself while a directory is not where the disk says.
     "os.mkdir('d'); seen.append(os.readlink('/proc/self/exe')); seen.append(len(os.listdir('/proc/self/fd'))); \
      seen.append('stack' in open('/proc/self/maps').read())",

@@ -278,9 +278,11 @@ impl Supervisor {
         let [at, room, ..] = call.frame.args;
         let Cwd::Moved(mut text) = self.path_of_cwd(call.tid)? else { return None };
         text.push(0);
-        match text.len() as u64 <= room {
+        // Whatever the room: libc asks for it piece by piece then.
+        let error = if text.len() > libc::PATH_MAX as usize { libc::ENAMETOOLONG } else { libc::ERANGE };
+        match text.len() as u64 <= room && error == libc::ERANGE {
             true => Some(View::Text { text, at, room }),
-            false => Some(View::Answer(-i64::from(libc::ERANGE))),
+            false => Some(View::Answer(-i64::from(error))),
         }
     }
 
