@@ -89,6 +89,26 @@ const CHANGES: &[&str] = &[
      tar cf - full link | tar xf - -C x; find x | sort | xargs stat -c \"%n %A %h\"'); \
      seen.extend(os.lstat(n).st_mtime_ns == os.lstat('full' + n[4:]).st_mtime_ns for n in ('copy', 'copy/x', \
      'copy/sub'))",
+    // Attributes of what was there, while names in it or others of it are held.
+    "put('full/y', '1'); os.chmod('full', 0o711); see('full'); os.chown('full', 5, 6); see('full'); \
+     os.utime('full', ns=(10 ** 18, 10 ** 18)); seen.append(os.stat('full').st_mtime_ns); os.unlink('full/x'); \
+     seen.append(os.stat('full').st_mtime_ns > 10 ** 18)",
+    "put('full/y', '1'); os.utime('full', ns=(10 ** 18, 10 ** 18)); os.chdir('full'); os.unlink('x'); \
+     os.chmod('.', 0o700); see('.'); os.utime('.', ns=(7, 8)); seen.append(os.stat('.').st_mtime_ns); os.chdir('..')",
+    "os.mkdir('d'); os.chdir('d'); os.chmod('.', 0o711); put('x', ''); os.chown('.', 5, 6); see('.'); \
+     os.utime('.', ns=(7, 8)); seen.append(os.stat('.').st_mtime_ns); os.chdir('..'); see('d')",
+    "os.link('full/x', 'y'); os.chmod('full/x', 0o600); os.chown('y', 5, 6); see('full/x'); see('y'); \
+     os.utime('full/x', ns=(7, 8)); seen.append(os.stat('y').st_mtime_ns)",
+    // As `cp -l` and `touch` do it: a link is followed, if it is one; a directory is opened to be written to.
+    "seen.extend(libc.linkat(-100, old, -100, new, 0x400) for old, new in ((b'full/x', b'y'), (b'full/x', b'y'), \
+     (b'none', b'z'), (b'y', b'z'))); see('y'); see('z'); os.unlink('full/x'); see('z')",
+    "os.mkdir('d'); seen.extend(errno_of(os.open, n, f) for n in ('.', 'd', 'd/.', 'full', 'full/', 'full/sub/..') \
+     for f in (os.O_WRONLY, os.O_WRONLY | os.O_CREAT, os.O_RDWR | os.O_CREAT | os.O_TRUNC)); see('full')",
+    "os.mkdir('d'); os.system('touch d full d/. full/sub/. && cd full && touch . && cp -al sub ../d && \
+     tar cf - . | tar xf - -C ../d; cat ../d/x; cp -l x y; find .. | sort'); see('full'); see('d')",
+    // More than the kernel tells in one piece.
+    "here, z = os.getcwd(), 'z' * 31\nfor i in range(150): os.mkdir(z); os.chdir(z)\n\
+     seen.append(len(os.getcwd()) - len(here))\nfor i in range(150): os.chdir('..'); os.rmdir(z)",
     // What a process asks about itself while a directory is not where the disk says.
     "os.mkdir('d'); seen.append(os.readlink('/proc/self/exe')); seen.append(len(os.listdir('/proc/self/fd'))); \
      seen.append('stack' in open('/proc/self/maps').read())",

@@ -148,6 +148,54 @@ for line in told: print(line)";
     is_as_natively(program, "rename:50%:2,unlink:50%:2,mkdir:50%:2");
 }
 
+/// A name that is given or taken away changes what it is the name of.
+#[test]
+fn what_is_said_of_whatever_gets_or_loses_a_name_is_so_at_once() {
+    if !support::has_root_for("running ahead") {
+        return;
+    }
+    let program = "
+made('old/other'); os.link('old/other', 'old/more'); made('new'); os.symlink('new', 'link')
+opened = {name: os.open(name, os.O_PATH | os.O_NOFOLLOW)
+    for name in ('old', 'old/below', 'old/file', 'old/other', 'new', 'link')}
+before = {}
+def seen(what):
+    # The kernel's clock goes by ticks.
+    time.sleep(0.02)
+    line = [what]
+    for name, fd in opened.items():
+        found = os.fstat(fd)
+        times = found.st_mtime_ns, found.st_ctime_ns
+        line.append((name, found.st_nlink, [now > then for now, then in zip(times, before.get(name, times))]))
+        before[name] = times
+        for at in ['old', *[f'{there}/{name}' for there in ('.', 'old') if there != 'old' or os.path.exists('old')
+                for name in os.listdir(there)]]:
+            other = tried(os.lstat, at)
+            if not isinstance(other, int) and os.path.samestat(other, found):
+                assert (other.st_mtime_ns, other.st_ctime_ns) == times, (what, at)
+    told.append(line)
+seen('at first')
+for step in '''os.link('old/file', 'second')
+os.link('new', 'third')
+os.rename('second', 'fourth')
+os.rename('old/file', 'old/more')
+os.unlink('fourth')
+os.rename('old/below', 'below')
+os.rename('below', 'old/below')
+os.rename('link', 'old/link')
+os.unlink('old/link')
+os.chmod('new', 0o600)
+os.rename('new', 'old/new')
+os.utime('old/new', ns=(5, 5))
+os.unlink('third')
+os.unlink('old/other')
+os.rename('old', 'older')'''.splitlines():
+    exec(step); seen(step)
+over()
+for line in told: print(line)";
+    is_as_natively(program, "rename:50%:2,unlink:50%:2,mkdir:50%:2");
+}
+
 #[test]
 fn what_somebody_outside_does_in_a_directory_is_seen_beside_what_is_held() {
     if !support::has_root_for("running ahead") {

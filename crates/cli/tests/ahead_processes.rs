@@ -351,6 +351,24 @@ fn check_runs_ahead(scene: &Scene, command: &str) {
     }
 }
 
+/// As `cat -n` asks.
+#[test]
+fn who_asks_how_much_of_a_file_is_left_does_not_wait() {
+    let program = "
+def left(fd): return struct.unpack('i', fcntl.ioctl(fd, 0x541b, b'....'))[0]
+old = os.open('old', os.O_RDWR | os.O_CREAT)
+os.write(old, b'12345'); os.lseek(old, 2, 0)
+guess = begin()
+if guess > 0:
+    new = os.open('new', os.O_RDWR | os.O_CREAT)
+    os.write(new, b'123456789'); os.lseek(new, 1, 0); os.read(old, 1); show(left(new), left(old))
+    finish(guess)
+show(left(old))
+";
+    check_failure(program, "3\n", &["ioctl"]);
+    check_success(program, "8 2\n2\n", &["ioctl"]);
+}
+
 /// A child of `vfork`, or of `posix_spawn`, shares its parent's memory until it executes a program: on a guess nobody
 /// sees that it does not, and nobody waits for the guess.
 #[test]

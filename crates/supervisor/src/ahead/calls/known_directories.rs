@@ -15,6 +15,7 @@ use crate::event_loop::Supervisor;
 use agent_abi::{ShownAttributes, ShownDirectory, Time, WayEnd, WayKey, WAYS};
 use rustix::fs::{Stat, Timespec};
 use std::collections::HashSet;
+use std::time::Duration;
 
 /// Directories that somebody inside has looked at.
 #[derive(Debug, Default)]
@@ -85,11 +86,11 @@ impl Supervisor {
         let links_gained = shown.links as i64 - stat.st_nlink as i64;
         if !ahead.attributes.has_inode(&inode) {
             // Somebody outside may change it meanwhile, if it is not new.
-            let changed = ahead
-                .held_names
-                .last_change_in(inode)
-                .map_or((0, 0), |change| (change.since.as_secs() as i64, i64::from(change.since.subsec_nanos())));
-            return Some(ShownDirectory { links_gained, contents: changed, changed, attributes: None });
+            let names = &ahead.held_names;
+            let time = |since: Duration| (since.as_secs() as i64, i64::from(since.subsec_nanos()));
+            let contents = names.last_change_in(inode).map_or((0, 0), |change| time(change.since));
+            let changed = contents.max(names.last_change_of(inode).map_or((0, 0), time));
+            return Some(ShownDirectory { links_gained, contents, changed, attributes: None });
         }
         let attributes = ShownAttributes {
             mode: shown.mode,

@@ -403,6 +403,11 @@ impl Supervisor {
 
     fn learn_links_of(&mut self, stat: &Stat) {
         let inode = (stat.st_dev, stat.st_ino);
+        // That a name was given to it or taken away changes it, and the kernel does not know of that.
+        let last = self.ahead.held_names.last_change_of(inode);
+        if last.is_some_and(|last| last > Duration::new(stat.st_ctime as u64, stat.st_ctime_nsec as u32)) {
+            return;
+        }
         let links = WayEnd::links(self.links_shown(stat, stat.st_nlink));
         let (key, places) = (WayKey::links_of(inode.0, inode.1), vec![Place::End(inode)]);
         self.ahead.known_ways.learn(&self.segment.world.ways, key, links, places);

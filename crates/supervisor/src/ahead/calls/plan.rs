@@ -517,6 +517,12 @@ impl Supervisor {
             FileDescription::Pipe { dev, ino, .. } if call.frame.args[1] == libc::FIONREAD => {
                 Plan::new(Class::Tracked).observing(Object::Pipe(dev, ino))
             }
+            // The rest of a file.
+            FileDescription::File { dev, ino, device: DeviceKind::Domain | DeviceKind::Memory, .. }
+                if call.frame.args[1] == FIONREAD && !self.ahead.contents.has(&(dev, ino)) =>
+            {
+                Plan::new(Class::Tracked).observing(Object::File(dev, ino)).observing(position_of(dev, ino)).once()
+            }
             FileDescription::Outside { copy } if call.frame.args[1] == FIONBIO && waits_as_asked(call, &copy) => {
                 Plan::new(Class::Known { result: 0 }).once()
             }

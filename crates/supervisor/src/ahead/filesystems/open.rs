@@ -7,7 +7,7 @@ use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::filesystems::disk::names::{path_text, paths_of};
 use crate::ahead::filesystems::disk::new_files::O_ACCMODE;
-use crate::ahead::filesystems::path_walk::{End, Found};
+use crate::ahead::filesystems::path_walk::{End, Found, Way};
 use crate::ahead::Call;
 use crate::descriptors::user_of;
 use crate::event_loop::Supervisor;
@@ -133,6 +133,9 @@ impl Supervisor {
         let dir = (dir as i32 != libc::AT_FDCWD).then_some(dir as i32);
         let path = std::os::unix::ffi::OsStringExt::into_vec(path.into_os_string());
         let way = self.walk(call.tid, call.pid, dir, &path, flags & O_NOFOLLOW == 0);
+        if is_refused(&way, flags) {
+            return true;
+        }
         let End::Entry(entry) = &way.end else { return false };
         let Some(found) = entry.found.as_ref().filter(|_| !way.through_proc) else { return false };
         is_nothing(found) || flags & O_TRUNC == 0 && self.is_kept_file(found) && may_create(call.tid, &entry.dir, found)
@@ -177,6 +180,13 @@ impl Supervisor {
         }
         Ok(Decision::Answer(result))
     }
+}
+
+/// Whether a directory is opened to be written to: EISDIR, with `O_CREAT` and without. (`touch` tries that first.)
+pub(in crate::ahead) fn is_refused(way: &Way, flags: u64) -> bool {
+    let writes = flags & O_ACCMODE == O_WRONLY || flags & O_ACCMODE == O_RDWR;
+    let is_plain = way.is_known() && !way.through_proc && flags & (libc::O_DIRECTORY | libc::O_PATH) as u64 == 0;
+    writes && is_plain && way.found().is_some_and(Found::is_dir)
 }
 
 /// A device that keeps nothing: null, zero, full.

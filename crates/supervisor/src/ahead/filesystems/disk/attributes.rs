@@ -18,7 +18,7 @@ use crate::ahead::filesystems::disk::names::{dir_of, is_fifo, path_text, paths_o
 use crate::ahead::filesystems::disk::stat::Shown;
 use crate::ahead::filesystems::disk::truncations::is_truncation;
 use crate::ahead::filesystems::memory::inverse::extended_of;
-use crate::ahead::filesystems::open::{arguments, O_EXCL, O_NOFOLLOW};
+use crate::ahead::filesystems::open::{arguments, is_refused, O_EXCL, O_NOFOLLOW};
 use crate::ahead::filesystems::path_walk::{End, Found};
 use crate::ahead::rollback::undo::Intent;
 use crate::ahead::{process, Call, Written};
@@ -348,7 +348,7 @@ impl Supervisor {
     }
 
     /// Whether a call that may create a file is made by a root to whom what is held makes no difference, and finds the
-    /// file. (Only in a directory where everybody may create files does it depend on their owners.)
+    /// file, or a directory. (Only in a directory where everybody may create files does it depend on their owners.)
     fn makes_nothing(&self, call: &Call) -> bool {
         const STICKY: u32 = 0o1000;
         let Some([dir, _, flags, _]) = arguments(call).filter(|[_, _, flags, _]| flags & O_EXCL == 0) else {
@@ -359,10 +359,14 @@ impl Supervisor {
         let Some(path) = path else { return false };
         let dir = (dir as i32 != libc::AT_FDCWD).then_some(dir as i32);
         let way = self.walk(call.tid, call.pid, dir, &path, flags & O_NOFOLLOW == 0);
+        let may_be_told = self.ahead.is_speculative(call.pid) && self.is_root_as_we_are(call.pid);
+        if is_refused(&way, flags) {
+            return may_be_told;
+        }
         let End::Entry(entry) = way.end else { return false };
         let is_usual = entry.dir.stat.st_mode & STICKY == 0 && !self.ahead.attributes.has(&entry.dir.stat);
         let is_there = entry.found.is_some_and(|found| found.is_regular());
-        is_usual && is_there && self.ahead.is_speculative(call.pid) && self.is_root_as_we_are(call.pid)
+        is_usual && is_there && may_be_told
     }
 
     /// What is made gets its group from the directory, and whether it may be made can depend on the directory's

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use syscall_table::nr;
 
 const AT_REMOVEDIR: u64 = 0x200;
+const AT_SYMLINK_FOLLOW: u64 = 0x400;
 const RENAME_NOREPLACE: u64 = 1;
 /// ext4 counts to 65,000, others further.
 const LINKS_MAX: u64 = 60_000;
@@ -103,7 +104,7 @@ impl Supervisor {
             nr::mknod => self.fifo_made(call, args[1]),
             nr::mknodat => self.fifo_made(call, args[2]),
             nr::link => self.name_added(call),
-            nr::linkat if args[4] == 0 => self.name_added(call),
+            nr::linkat if args[4] & !AT_SYMLINK_FOLLOW == 0 => self.name_added(call),
             nr::rename | nr::renameat => self.name_moved(call, false),
             nr::renameat2 if args[4] & !RENAME_NOREPLACE == 0 => self.name_moved(call, args[4] != 0),
             _ => Err(Unsure),
@@ -173,8 +174,11 @@ impl Supervisor {
     }
 
     fn name_added(&self, call: &Call) -> Known<Wanted> {
+        let follows = call.frame.nr == nr::linkat && call.frame.args[4] & AT_SYMLINK_FOLLOW != 0;
         let from = self.entry_to_change(call, 0)?;
         refuse_if(from.found.is_none(), libc::ENOENT)?;
+        // What a link leads to is not looked for here.
+        sure_if(!follows || !from.found.as_ref().is_some_and(Found::is_symlink))?;
         let to = self.entry_to_change(call, 1)?;
         refuse_if(to.found.is_some(), libc::EEXIST)?;
         refuse_if(!is_one_mount(&from.dir, &to.dir)?, libc::EXDEV)?;

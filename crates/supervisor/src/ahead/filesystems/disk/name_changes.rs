@@ -141,6 +141,15 @@ impl NameChange {
         }
     }
 
+    /// The files and directories that were there and gain or lose a name: this changes them, too.
+    fn changed(&self) -> impl Iterator<Item = Inode> + '_ {
+        let names = match self {
+            Self::Create { .. } | Self::Place { .. } => Vec::new(),
+            Self::Link { .. } | Self::Remove(_) | Self::Rename { .. } => self.names(),
+        };
+        names.into_iter().filter_map(DiskName::inode)
+    }
+
     /// What it makes, if it makes something.
     pub fn made(&self) -> Option<Inode> {
         match self {
@@ -264,6 +273,8 @@ pub(in crate::ahead) struct HeldNames {
     /// What has such a name, or had one, or is made: how many names of each.
     targets: HashMap<Inode, (Target, usize)>,
     dirs: HashMap<Inode, HeldDir>,
+    /// When each change was asked for that gave a name to a file or directory which was there, or took one away.
+    times: HashMap<Inode, BTreeMap<u64, Duration>>,
     links: Links,
     /// How many names lead on to more on the disk.
     leading_on: usize,
@@ -389,6 +400,11 @@ impl HeldNames {
         self.dirs.get(&dir).and_then(|dir| dir.last_key_value()).map(|(_, &change)| change)
     }
 
+    /// When something got its last name, or lost one.
+    pub fn last_change_of(&self, inode: Inode) -> Option<Duration> {
+        self.times.get(&inode).and_then(|times| times.last_key_value()).map(|(_, &since)| since)
+    }
+
     /// Whether names are held of this, or in this.
     pub fn has_inode(&self, stat: &Stat) -> bool {
         self.concerns(&(stat.st_dev, stat.st_ino))
@@ -417,6 +433,7 @@ impl HeldNames {
         }
         self.next_number += 1;
         let number = self.next_number;
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         self.links.note_kinds(&change);
         for (name, meaning, before) in change.meanings() {
             let leads_on = before.is_some_and(|target| target.leads_on);
@@ -437,8 +454,10 @@ impl HeldNames {
             self.index.put(&key, held.meanings());
             self.links.count(key.0, held, 1);
             self.news.of_name(name.dir.inode, name.name.as_bytes());
-            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
             self.dirs.entry(name.dir.inode).or_default().insert(number, DirChange { since, attributes });
+        }
+        for inode in change.changed() {
+            self.times.entry(inode).or_default().insert(number, since);
         }
         for target in targets_of(&change) {
             self.news.of_file(target.inode);
@@ -471,12 +490,10 @@ impl HeldNames {
             }
             // It may be there, or not, from now on.
             self.news.of_name(name.dir.inode, name.name.as_bytes());
-            if let MapEntry::Occupied(mut dir) = self.dirs.entry(name.dir.inode) {
-                dir.get_mut().remove(number);
-                if dir.get().is_empty() {
-                    dir.remove();
-                }
-            }
+            forget(&mut self.dirs, name.dir.inode, *number);
+        }
+        for inode in change.changed() {
+            forget(&mut self.times, inode, *number);
         }
         if self.names.is_empty() {
             self.links = Links::default();
@@ -492,6 +509,16 @@ impl HeldNames {
 /// All files and directories that a change concerns, each as often as it does.
 fn targets_of(change: &NameChange) -> impl Iterator<Item = &Target> {
     change.names().into_iter().flat_map(|name| [Some(&name.dir), name.file.as_ref()]).flatten()
+}
+
+/// Forget one of several changes.
+fn forget<T>(changes: &mut HashMap<Inode, BTreeMap<u64, T>>, inode: Inode, number: u64) {
+    if let MapEntry::Occupied(mut of_inode) = changes.entry(inode) {
+        of_inode.get_mut().remove(&number);
+        if of_inode.get().is_empty() {
+            of_inode.remove();
+        }
+    }
 }
 
 fn count_down<K: Hash + Eq, V>(held: &mut HashMap<K, V>, key: &K, count: impl Fn(&mut V) -> &mut usize) {
@@ -564,6 +591,32 @@ mod tests {
         assert!(held.last_change_in(inode).is_some_and(|last| last.since == before.since && last.attributes == 3));
         held.remove(&removed, false);
         assert!(held.last_change_in(inode).is_none() && !held.has_names_in(inode));
+    }
+
+    #[test]
+    fn a_file_is_changed_by_what_is_done_to_its_names() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a", "b"] {
+            std::fs::write(dir.path().join(name), "").unwrap();
+        }
+        let at = |name: &str| entry(dir.path(), name);
+        let inode = |name: &str| at(name).inode().unwrap();
+        let mut held = HeldNames::default();
+        let link = DiskName { file: at("a").file, ..at("c") };
+        let file = link.file.as_ref().unwrap().fd.clone();
+        let linked = held.add(NameChange::Link { name: link, file }, 0);
+        let before = held.last_change_of(inode("a")).unwrap();
+        assert!(held.last_change_of(inode("b")).is_none());
+        let moved = held.add(NameChange::Rename { from: at("a"), to: at("b"), keeps: false }, 0);
+        assert!(held.last_change_of(inode("a")).is_some_and(|last| last > before));
+        assert_eq!(held.last_change_of(inode("b")), held.last_change_of(inode("a")), "it is replaced");
+        held.remove(&moved, false);
+        assert_eq!((held.last_change_of(inode("a")), held.last_change_of(inode("b"))), (Some(before), None));
+        held.remove(&linked, false);
+        let new = NameChange::Create { name: at("b"), file: at("b").file.unwrap().fd };
+        let made = held.add(new, 0);
+        assert!(held.times.is_empty(), "what is made has its times");
+        held.remove(&made, false);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::ahead::filesystems::path_walk::{object_of, End, Entry, Found};
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
 use rustix::fs::{FileType, Stat, Timespec};
+use std::time::Duration;
 use tracee::{Result, Stopped, TraceError};
 
 /// What a call asks for.
@@ -161,14 +162,28 @@ impl Supervisor {
             let grown = shown.size.div_ceil(BLOCK).saturating_sub(before.div_ceil(BLOCK));
             shown.blocks = (shown.blocks + grown * 8).min(shown.size.div_ceil(BLOCK) * 8);
         }
-        let change = self.ahead.held_names.last_change_in(inode).or(contents.last_change(&inode));
+        let names = &self.ahead.held_names;
+        let change = names.last_change_in(inode).or(contents.last_change(&inode));
         let attributes = &self.ahead.attributes;
-        let Some(change) = change else { return attributes.show(inode, 0.., shown) };
-        attributes.show(inode, 0..=change.attributes, shown);
-        let since = Timespec { tv_sec: change.since.as_secs() as i64, tv_nsec: i64::from(change.since.subsec_nanos()) };
-        let later =
-            |time: Timespec| if (time.tv_sec, time.tv_nsec) < (since.tv_sec, since.tv_nsec) { since } else { time };
-        (shown.contents, shown.changed) = (later(shown.contents), later(shown.changed));
-        attributes.show(inode, change.attributes + 1.., shown);
+        let later = |time: Timespec, since: Duration| {
+            let since = Timespec { tv_sec: since.as_secs() as i64, tv_nsec: i64::from(since.subsec_nanos()) };
+            if (time.tv_sec, time.tv_nsec) < (since.tv_sec, since.tv_nsec) {
+                since
+            } else {
+                time
+            }
+        };
+        match change {
+            Some(change) => {
+                attributes.show(inode, 0..=change.attributes, shown);
+                shown.contents = later(shown.contents, change.since);
+                shown.changed = later(shown.changed, change.since);
+                attributes.show(inode, change.attributes + 1.., shown);
+            }
+            None => attributes.show(inode, 0.., shown),
+        }
+        if let Some(since) = names.last_change_of(inode) {
+            shown.changed = later(shown.changed, since);
+        }
     }
 }

@@ -278,9 +278,11 @@ impl Supervisor {
         let [at, room, ..] = call.frame.args;
         let Cwd::Moved(mut text) = self.path_of_cwd(call.tid)? else { return None };
         text.push(0);
-        match text.len() as u64 <= room {
+        // Whatever the room: libc asks for it piece by piece then.
+        let error = if text.len() > libc::PATH_MAX as usize { libc::ENAMETOOLONG } else { libc::ERANGE };
+        match text.len() as u64 <= room && error == libc::ERANGE {
             true => Some(View::Text { text, at, room }),
-            false => Some(View::Answer(-i64::from(libc::ERANGE))),
+            false => Some(View::Answer(-i64::from(error))),
         }
     }
 
@@ -396,10 +398,13 @@ impl Supervisor {
 
     fn view_of_change(&self, call: &Call, op: Op) -> Option<View> {
         if attribute_calls::is_change(call.frame.nr) {
-            return Some(match self.viewed(call, op, attribute_calls::follows(call)?)? {
-                Viewed::Nothing(error) => View::Answer(-i64::from(error)),
-                Viewed::Found(_) => View::HoldAttributes,
-            });
+            let follows = attribute_calls::follows(call)?;
+            return match self.viewed(call, op, follows) {
+                Some(Viewed::Nothing(error)) => Some(View::Answer(-i64::from(error))),
+                Some(Viewed::Found(_)) => Some(View::HoldAttributes),
+                // Its name is what the disk says, and names in it are held, or others of it.
+                None => self.leads_to_held_names(call, op, follows).then_some(View::HoldAttributes),
+            };
         }
         let way_of = |(dir, at)| {
             let text = path_text(call, at)?;
@@ -410,6 +415,14 @@ impl Supervisor {
         let is_held = |way: &Way| way.found().is_some_and(|found| self.ahead.held_names.has_inode(&found.stat));
         let is_any = ways.iter().any(|way| way.is_view() || is_held(way));
         (is_held_change(call.frame.nr) && are_known && is_any).then_some(View::Change)
+    }
+
+    fn leads_to_held_names(&self, call: &Call, op: Op, follows: bool) -> bool {
+        let Some(&(dir, at)) = paths_of(op).first() else { return false };
+        let Some(text) = path_text(call, at) else { return false };
+        let way = self.walk(call.tid, call.pid, dir_of(call, dir), &text, follows);
+        let is_concerned = |found: &Found| self.ahead.held_names.has_inode(&found.stat);
+        way.is_known() && !way.through_proc && way.found().is_some_and(is_concerned)
     }
 
     /// The working directory becomes one that the call cannot find by itself.
