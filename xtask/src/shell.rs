@@ -156,6 +156,8 @@ impl Job {
         let line = self.line();
         println!("$ {line}");
         let failed = |said: String| Failure { names: Vec::new(), unexplained: None, said };
+        // What cargo says of targets that failed is read here.
+        self.0.env("CARGO_TERM_COLOR", "never");
         let child = self.0.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = child.map_err(|error| failed(format!("cannot run {line}: {error}")))?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());

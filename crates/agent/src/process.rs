@@ -169,14 +169,15 @@ impl Call<'_> {
         let word = unseen.begin(self.page.thread as usize, count, birth.flags & CLONE_THREAD != 0);
         // SAFETY: the page is prepared, or is the child's own copy of ours.
         let result = unsafe { gate::clone(&birth.args, birth.nr, page, thread, process) };
+        // Before the child's number is said: from then on whoever hears of its end gives its slots back.
+        self.page.pending_thread = 0;
+        self.page.pending_process = 0;
         if result >= 0 && self.has_supervisors_numbers() {
             unseen.made(word, result as u32);
         }
         if is_near {
             self.end_confinement();
         }
-        self.page.pending_thread = 0;
-        self.page.pending_process = 0;
         if result >= 0 && birth.flags & CLONE_VFORK != 0 && !self.is_clean() {
             // It has waited for what the child did: before its exec, or its end.
             self.observe(&self.world.processes[process % PROCESSES_MAX].clock);

@@ -35,6 +35,8 @@ const GOODBYE_MAX: Duration = Duration::from_secs(1);
 /// EINTR, EAGAIN, EPROTO.
 const INTERRUPTED: Errno = Errno(4);
 const AGAIN: Errno = Errno(11);
+/// ENOLCK.
+const NO_LOCKS: Errno = Errno(37);
 const PROTOCOL: Errno = Errno(71);
 
 struct Shared {
@@ -205,7 +207,9 @@ impl Client {
             // The server keeps no more that wait: whoever is beyond asks again and again.
             let wait = lock.wait && !is_too_much(&self.state());
             let asked = self.request(gives_up, |tag| Request::Lock { tag, lock: LockRequest { wait, ..lock } });
-            if !lock.wait || wait || asked != Err(AGAIN) {
+            // What the server has no room for is tried again as well: others may have come before.
+            let is_refused = !wait && matches!(asked, Err(AGAIN | NO_LOCKS));
+            if !lock.wait || !is_refused {
                 return asked.map(|_| ());
             }
             let begun = Instant::now();

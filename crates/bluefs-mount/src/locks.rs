@@ -121,7 +121,8 @@ impl Volume {
                 _ => self.client.lock(lock, &|| self.stops_waiting(caller)),
             };
             // fcntl(2): an open file description waits whatever comes of it, as another thread may give its lock back.
-            if taken == Err(DEADLK) && caller.lock_call() == LockCall::OpenFile {
+            // So does whoever may be one.
+            if taken == Err(DEADLK) && caller.lock_call() != LockCall::Fcntl {
                 if self.stops_waiting(caller) {
                     break Err(INTERRUPTED);
                 }

@@ -12,6 +12,8 @@ use bluefs_wire::{LockKind, LockRequest};
 
 /// Requests that one session may have waiting.
 pub const WAITING_MAX: usize = 1024;
+/// So many locks are looked at for one that may close a circle.
+const LOOKED_AT_MAX: usize = 100_000;
 
 /// The last byte that `fcntl` can lock. That of `flock` is behind it.
 const RECORD_END: u64 = i64::MAX as u64;
@@ -149,8 +151,10 @@ impl Locks {
         if !request.wait && is_known {
             return Locked::Refused;
         }
-        if self.waiting.iter().filter(|waiting| waiting.session == session).count() >= WAITING_MAX {
-            return Locked::TooMany;
+        // Whoever asks again and again is told to, and takes no place from those that wait.
+        let is_alike = |one: &&Waiting| one.session == session && one.request.wait == request.wait;
+        if self.waiting.iter().filter(is_alike).count() >= WAITING_MAX {
+            return if request.wait { Locked::TooMany } else { Locked::Refused };
         }
         if request.wait && self.closes_circle(session, &request) {
             return Locked::Deadlock;
@@ -172,7 +176,14 @@ impl Locks {
         let own = (session, request.owner);
         let mut seen = BTreeSet::from([own]);
         let mut next = vec![(own, request)];
+        let mut left = LOOKED_AT_MAX;
         while let Some(((session, _), request)) = next.pop() {
+            // Everybody waits for this. A longer one is waited in, as by open file descriptions.
+            let held = self.held.get(&request.ino).map_or(0, Vec::len);
+            match left.checked_sub(held) {
+                Some(less) => left = less,
+                None => return false,
+            }
             for other in self.others(session, request).map(|held| (held.session, held.owner)) {
                 if other == own {
                     return true;

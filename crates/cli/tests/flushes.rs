@@ -295,6 +295,23 @@ fn a_file_system_that_may_have_encrypted_files_is_not_ordered() {
     assert!(reason.contains("encrypted"), "{reason}");
 }
 
+/// Whoever makes a file system read-only when everything there is committed takes nothing away.
+#[test]
+fn a_file_system_may_become_read_only_when_all_is_committed() {
+    if !can_mount() {
+        return;
+    }
+    for mkfs in ["mkfs.ext4 -q", "mkfs.btrfs -q"] {
+        let Some(disk) = Disk::new(mkfs, "rw") else { continue };
+        let script =
+            "echo text > disk/file; mount -o remount,ro disk; umount no-mount; echo > disk/other; umount disk/.; \
+                      sleep 1; echo end";
+        let done = disk.scene.run(&format!("run -- sh -c '{script}'"));
+        done.expect(0, "");
+        assert!(done.stdout.ends_with("end\n"), "{mkfs}: {}", done.stderr);
+    }
+}
+
 #[test]
 fn a_volume_on_what_does_not_flush_is_warned_of() {
     if !can_mount() {
@@ -306,7 +323,7 @@ fn a_volume_on_what_does_not_flush_is_warned_of() {
     let mounted = disk.scene.run("volume mount disk/image dir");
     disk.scene.umount();
     mounted.expect(0, "does not keep its promises");
-    assert!(mounted.stderr.contains("(ext4), which is outside"), "{}", mounted.stderr);
+    assert!(mounted.stderr.contains("(ext4), which does not flush"), "{}", mounted.stderr);
 }
 
 /// The reader of a pipe that COMMAND has inherited hears of its end behind a commit of what was changed before.

@@ -100,6 +100,13 @@ fn what_somebody_else_did_in_a_directory_that_was_replaced_is_a_conflict() {
     refused("rm -r d; mkdir d", "chmod 700 d");
     refused("rm -r d; mkdir -p d/sub", "chmod 700 d/sub");
     refused("rm -r d; echo file > d", "echo theirs > d/f");
+    // What only has another name goes there with all that is in it.
+    for inside in ["mv d e", "mv d e; mkdir d; echo mine > d/f"] {
+        tree::run(&scene.path("dir"), "rm -rf *; mkdir d; echo 1 > d/f");
+        let moved = Try::new(&scene, "--yes").meanwhile(inside, "echo theirs > d/more");
+        assert_eq!(moved.status, 0, "{inside}: {}", moved.stderr);
+        assert_eq!(read(&scene, "dir/e/more"), "theirs\n");
+    }
     tree::run(&scene.path("dir"), "rm -rf *; mkdir d; echo 1 > d/f; echo 1 > other");
     let elsewhere = Try::new(&scene, "--yes").meanwhile("rm -r d; mkdir d; echo new > d/f", "echo theirs > other");
     assert_eq!(elsewhere.status, 0, "{}", elsewhere.stderr);

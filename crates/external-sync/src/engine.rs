@@ -108,14 +108,28 @@ pub struct Handles {
 }
 
 impl Handles {
-    /// Flush a domain beside its commits. False if that failed: then nothing that depends on it leaves any more.
+    /// Flush a domain beside its commits. False if that failed: then nothing that depends on it leaves any more. (The
+    /// kernel tells of an error once. A commit that is under way meanwhile looks here when it has flushed.)
     pub fn flush(&mut self, domain: usize) -> bool {
-        let flushed = self.roots[domain].as_ref().map_or(Ok(()), |root| root.commit_all_apart());
+        let flushed = self.roots[domain].as_ref().map_or(Ok(()), |root| root.write_all());
         match flushed {
             Ok(()) => true,
             Err(error) => {
                 self.failed[domain] = Some(error);
                 false
+            }
+        }
+    }
+
+    /// Mounts have changed. A file system that is read-only now, and where nothing was uncommitted, has lost nothing.
+    pub fn accept_read_only(&self, world: &World) {
+        let transactions = &world.transactions;
+        let (dirty, committed) = (transactions.dirty(), transactions.committed());
+        for (domain, root) in self.roots.iter().enumerate() {
+            let is_clean = dirty.0[domain] <= committed.0[domain] && transactions.has_times_of(domain);
+            let is_unmapped = world.mapped_domains.load(Ordering::SeqCst) & (1 << domain) == 0;
+            if let (Some(root), true) = (root, is_clean && is_unmapped) {
+                root.accept_read_only();
             }
         }
     }

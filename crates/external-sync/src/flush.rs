@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
@@ -45,14 +46,16 @@ pub struct Root {
     /// Of [`Last::File`].
     file: Option<OwnedFd>,
     probe: Option<Probe>,
-    was_read_only: bool,
+    /// It was so when nothing was uncommitted.
+    was_read_only: AtomicBool,
 }
 
 impl Root {
     /// By something on it that is open for reading.
     ///
     /// # Errors
-    /// There is nothing that could be flushed in this way.
+    /// There is nothing that could be flushed in this way. A file of [`Last::File`] may be looked for later
+    /// ([`Root::has_all`]).
     pub fn new(mounted: OwnedFd, way: &Way) -> io::Result<Root> {
         let upper = way.upper.as_deref().map(|upper| open_upper(upper, mounted.as_fd())).transpose()?;
         let flushed = upper.as_ref().unwrap_or(&mounted).as_fd();
@@ -60,9 +63,14 @@ impl Root {
             Last::Nothing if !syncfs_tells_of_errors() => Last::Directory,
             last => last,
         };
-        let file = if last == Last::File { Some(file_beside(flushed)?) } else { None };
-        let (probe, was_read_only) = (Probe::of(flushed), is_read_only(flushed)?);
+        let file = if last == Last::File { file_beside(flushed).ok() } else { None };
+        let (probe, was_read_only) = (Probe::of(flushed), AtomicBool::new(is_read_only(flushed)?));
         Ok(Root { probe, was_read_only, upper, last, file, mounted })
+    }
+
+    /// Whether it can be flushed now, whatever is on it.
+    pub fn has_all(&self) -> bool {
+        self.last != Last::File || self.file.is_some()
     }
 
     fn flushed(&self) -> BorrowedFd<'_> {
@@ -74,28 +82,31 @@ impl Root {
     /// # Errors
     /// Not everything that was changed before is durable.
     pub fn commit_all(&self) -> io::Result<()> {
-        self.commit_through(self.flushed())
+        self.write_all()?;
+        self.check()
     }
 
-    /// The same for somebody beside the commit engine. The kernel tells an error in writing data once for each open
-    /// file description, and [`Root::commit_all`] has to hear of each of them: this asks through another one.
+    /// The same where nothing is known to be uncommitted: that a file system is read-only by now says nothing then.
     ///
     /// # Errors
-    /// Also if there can be no other one.
-    pub fn commit_all_apart(&self) -> io::Result<()> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let apart = rustix::fs::open(procfs::own_path(&self.flushed()), flags, Mode::empty())?;
-        self.commit_through(apart.as_fd())
-    }
-
-    fn commit_through(&self, flushed: BorrowedFd<'_>) -> io::Result<()> {
+    /// As of [`Root::commit_all`].
+    pub fn write_all(&self) -> io::Result<()> {
+        let flushed = self.flushed();
         rustix::fs::syncfs(flushed)?;
         match (self.last, &self.file) {
             (Last::Nothing, _) => {}
             (_, Some(file)) => rustix::fs::fsync(file)?,
-            (_, None) => rustix::fs::fsync(flushed)?,
+            // What has been changed is there by now.
+            (Last::File, None) => rustix::fs::fsync(file_beside(flushed)?)?,
+            (Last::Directory, None) => rustix::fs::fsync(flushed)?,
         }
-        self.check()
+        Ok(())
+    }
+
+    /// Nothing is uncommitted: whoever has made the file system read-only has lost nothing by that.
+    pub fn accept_read_only(&self) {
+        let is_read_only = is_read_only(self.flushed()).unwrap_or(false);
+        self.was_read_only.store(is_read_only, Ordering::Relaxed);
     }
 
     /// Commits the journal's running transaction, where all is in it that was changed (ext4, data=journal).
@@ -113,8 +124,11 @@ impl Root {
     /// # Errors
     /// The file system has given up.
     pub fn check(&self) -> io::Result<()> {
+        if self.was_read_only.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         self.probe.map_or(Ok(()), |probe| probe.check(self.flushed()))?;
-        match !self.was_read_only && is_read_only(self.flushed())? {
+        match is_read_only(self.flushed())? {
             true => Err(Errno::ROFS.into()),
             false => Ok(()),
         }
@@ -143,21 +157,23 @@ fn open_upper(upper: &Path, overlay: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     }
 }
 
-/// A regular file on the same file system: a new one without a name, or, where none can be made, one that can be read.
+/// A regular file on the same file system: one that can be read, or, where there is none, a new one without a name (that
+/// keeps everybody from making the file system read-only).
 fn file_beside(flushed: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let found = rustix::fs::fstat(flushed)?;
     if FileType::from_raw_mode(found.st_mode) == FileType::RegularFile {
         return flushed.try_clone_to_owned();
     }
-    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    match rustix::fs::openat(flushed, c".", flags, Mode::RUSR | Mode::WUSR) {
-        Ok(file) => Ok(file),
-        Err(error) => file_below(flushed, found.st_dev)?.ok_or_else(|| error.into()),
+    if let Some(file) = file_below(flushed, found.st_dev)? {
+        return Ok(file);
     }
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(flushed, c".", flags, Mode::RUSR | Mode::WUSR)?)
 }
 
-/// So many names are looked at.
+/// So many names are looked at, and so many directories wait for their turn.
 const NAMES_MAX: usize = 4096;
+const DIRECTORIES_MAX: usize = 64;
 
 fn file_below(root: BorrowedFd<'_>, dev: u64) -> io::Result<Option<OwnedFd>> {
     const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK);
@@ -180,7 +196,8 @@ fn file_below(root: BorrowedFd<'_>, dev: u64) -> io::Result<Option<OwnedFd>> {
             let Ok(opened) = rustix::fs::openat(&directory, name, FLAGS, Mode::empty()) else { continue };
             match kind {
                 FileType::RegularFile => return Ok(Some(opened)),
-                _ => directories.push_back(opened),
+                _ if directories.len() < DIRECTORIES_MAX => directories.push_back(opened),
+                _ => {}
             }
         }
     }
@@ -201,7 +218,7 @@ mod tests {
         for last in [Last::Nothing, Last::Directory, Last::File] {
             let root = Root::new(open(dir.path()), &Way { last, upper: None }).unwrap();
             root.commit_all().unwrap();
-            root.commit_all_apart().unwrap();
+            root.write_all().unwrap();
             assert_eq!(root.file.is_some(), last == Last::File);
         }
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "the file has no name");
@@ -251,6 +268,9 @@ mod tests {
             root.commit_all().unwrap();
             run(&["mount", "-o", "remount,ro"]);
             assert_eq!(root.commit_all().unwrap_err().raw_os_error(), Some(libc::EROFS));
+            root.write_all().unwrap();
+            root.accept_read_only();
+            root.commit_all().unwrap();
             drop(root);
             // What was so before says nothing.
             let root = Root::new(open(dir.path()), &Way::default()).unwrap();

@@ -44,12 +44,18 @@ pub fn apply(plan: &FileSystemPlan, lower: &Path, layer: &Path, manner: &Manner<
     let mut apply = Apply { plan, lower, layer, manner, root, stage: None };
     apply.stage = apply.find_stage(known).map_err(failed)?;
     if known.progress == Progress::Begun {
-        if apply.stage.is_none() {
-            let (stage, ino) = apply.make_stage().map_err(failed)?;
+        let (stage, ino) = match apply.stage.take() {
+            Some(stage) => {
+                let ino = object::stat(stage.as_fd()).map_err(failed)?.st_ino;
+                (stage, ino)
+            }
+            None => apply.make_stage().map_err(failed)?,
+        };
+        if known.stage != Some(ino) {
             known.stage = Some(ino);
             record.write(known).map_err(failed)?;
-            apply.stage = Some(stage);
         }
+        apply.stage = Some(stage);
         apply.holds()?;
         apply.each(&plan.steps, Apply::step, Step::at)?;
         apply.each(&plan.contents, Apply::contents, |contents| &contents.at)?;
@@ -115,11 +121,9 @@ impl Apply<'_> {
         let stage = beneath(self.root.as_fd(), name)?;
         let found = object::stat(stage.as_fd())?;
         let is_private = found.st_mode & 0o777 == 0o700 && found.st_uid == rustix::process::geteuid().as_raw();
-        let is_it = match known.stage {
-            Some(ino) => found.st_ino == ino,
-            // The crash came before its number was noted: nothing was done in it.
-            None => std::fs::read_dir(self.lower.join(name))?.next().is_none(),
-        };
+        // A crash came before its number was noted, or before an earlier one was on the disk: nothing was done in it.
+        let is_new = || -> io::Result<bool> { Ok(std::fs::read_dir(self.lower.join(name))?.next().is_none()) };
+        let is_it = known.stage == Some(found.st_ino) || known.progress == Progress::Begun && is_new()?;
         match known.progress {
             _ if is_private && is_it => Ok(Some(stage)),
             Progress::Begun => Err(io::Error::other(format!("{} there was made by somebody else", self.manner.stage))),
@@ -303,6 +307,12 @@ impl Apply<'_> {
             match object::reopen(target.as_fd(), true) {
                 _ if same => {}
                 Ok(to) => object::copy_contents(&from, &to, write)?,
+                // Nobody can have written to a program that is being run: what is read is on the disk. Its other names
+                // keep it.
+                Err(error)
+                    if error.raw_os_error() == Some(libc::ETXTBSY)
+                        && object::stat(target.as_fd())?.st_nlink > 1
+                        && object::same_contents(&from, &object::reopen(target.as_fd(), false)?)? => {}
                 // A program that is being run: the new one takes its name.
                 Err(error) if error.raw_os_error() == Some(libc::ETXTBSY) => return self.replace(number, contents),
                 Err(error) => return Err(error),

@@ -154,6 +154,8 @@ impl Attempt {
         let mut mounts = Table::open().map_err(failed())?;
         let mounts_before = mounts.read_again().map_err(failed())?;
         let view = View::build(&image)?;
+        // What COMMAND does has another time than what was done for it.
+        let _ = beginning();
         let mask = sys::block_signals(&awaited());
         let started = start(&mut options, &view, cwd, mask)?;
         let (plans, phase, mounts) = (Vec::new(), started.phase.clone(), RefCell::new(mounts));
@@ -366,8 +368,7 @@ impl Phase {
 
     fn give_up(&self, signal: i32) -> ! {
         self.terminal().iter().for_each(Joint::restore);
-        let _ = writeln!(io::stderr(), "speculator: interrupted: everything was undone");
-        std::process::exit(128 + signal);
+        leave(signal, "interrupted: everything was undone")
     }
 }
 

@@ -53,6 +53,7 @@ pub fn scan(layer: &Layered, begun: Moment, changes: &mut Changes) -> Result<Fil
         },
         held: HashMap::new(),
         held_directories: HashSet::new(),
+        replaced_later: Vec::new(),
         new: HashMap::new(),
         seen: HashSet::new(),
         gone: Vec::new(),
@@ -95,6 +96,9 @@ struct Scan<'a> {
     /// Lower inode to hold.
     held: HashMap<u64, usize>,
     held_directories: HashSet<u64>,
+    /// What others have changed, and COMMAND has put something in the place of: a conflict, unless it has only another
+    /// name, by itself or with a directory.
+    replaced_later: Vec<(PathBuf, u64)>,
     /// Inode of the layer to the first name of a new object.
     new: HashMap<u64, PathBuf>,
     /// Inodes of the layer whose contents are in the plan.
@@ -180,12 +184,14 @@ impl Scan<'_> {
     /// What one entry means. A directory is to be walked next.
     fn judge(&mut self, spot: &Spot, name: &OsString, entry: &Entry) -> io::Result<Option<Spot>> {
         // Also in a directory that COMMAND made or replaced: what somebody else has put there meanwhile would go.
+        let is_gone = overlay_format::is_whiteout(&entry.upper);
         if let Some((path, found)) = entry.replaced() {
-            if !(found.is_dir() && entry.upper.is_dir()) && self.is_later(found) {
-                self.conflict(path, "it was changed by somebody else");
+            // What becomes of directories that are gone is looked at when all names are known.
+            if !(found.is_dir() && (entry.upper.is_dir() || is_gone)) && self.is_later(found) {
+                self.replaced_later.push((path.clone(), found.ino()));
             }
         }
-        if overlay_format::is_whiteout(&entry.upper) {
+        if is_gone {
             self.trash(entry);
             return Ok(None);
         }
@@ -203,8 +209,8 @@ impl Scan<'_> {
         let shown = self.shown_through(spot, name, entry)?;
         let at = entry.at.clone();
         let Some((path, found)) = shown else {
-            if let Some((path, _)) = entry.replaced().filter(|(_, found)| self.is_later(found)) {
-                self.conflict(path, "it was changed by somebody else");
+            if let Some((path, found)) = entry.replaced().filter(|(_, found)| self.is_later(found)) {
+                self.replaced_later.push((path.clone(), found.ino()));
             }
             self.trash_replaced(entry);
             self.plan.steps.push(Step::MakeDir { at: Rel(at.clone()) });
@@ -497,6 +503,11 @@ impl Scan<'_> {
 
     /// When everything that moved is known, what is gone can be told from what only has another name.
     fn tell_gone_and_placed(&mut self) {
+        for (path, ino) in std::mem::take(&mut self.replaced_later) {
+            if !self.held.contains_key(&ino) && !self.is_in_held_directory(&path) {
+                self.conflict(&path, "it was changed by somebody else");
+            }
+        }
         let mut gone = BTreeMap::new();
         for path in std::mem::take(&mut self.gone) {
             self.collect_gone(path, &mut gone);
@@ -551,6 +562,14 @@ impl Scan<'_> {
             });
         }
         self.changes.list.sort_by(|a, b| a.path.cmp(&b.path));
+    }
+
+    /// Whether it goes where a directory above it goes.
+    fn is_in_held_directory(&self, path: &Path) -> bool {
+        self.plan.holds.iter().any(|hold| match hold {
+            Hold::Directory { from, .. } => path.starts_with(&from.0),
+            Hold::File { .. } => false,
+        })
     }
 
     fn collect_gone(&mut self, path: PathBuf, gone: &mut BTreeMap<PathBuf, Metadata>) {

@@ -292,7 +292,8 @@ pub fn owner_of_descriptors(pid: ProcessId) -> Result<Option<ThreadId>> {
         })?;
         Ok(has_any)
     };
-    if has_any(pid.leader())? {
+    // Of a leader that has ended nobody but root may ask, and the others are there.
+    if unless_gone(has_any(pid.leader()))? {
         return Ok(Some(pid.leader()));
     }
     for tid in threads(pid)? {

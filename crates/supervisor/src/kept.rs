@@ -64,6 +64,11 @@ impl Kept {
     /// False if nobody can tell yet, also without a further close.
     fn let_go(&mut self, world: &World, failed: &AtomicBool) -> bool {
         let mut missing: Vec<PathBuf> = self.0.iter().map(|stream| stream.name.clone()).collect();
+        // Mostly somebody has them still: then nothing else is looked at.
+        remove_held_by(processes(world).flatten(), &mut missing);
+        if missing.is_empty() {
+            return true;
+        }
         // Twice: what a process passes on to a child that was looked at before, the first look does not find.
         for _ in 0..2 {
             if !remove_held_in(world, &mut missing) {
@@ -82,26 +87,31 @@ impl Kept {
 
 /// Take out what a process of the world has open. False if somebody may have it whom nobody can ask now.
 fn remove_held_in(world: &World, missing: &mut Vec<PathBuf>) -> bool {
-    let mut pids = Vec::new();
-    for slot in world.process_map.taken() {
-        match world.processes[slot].pid.load(Ordering::Acquire) {
-            // It is being born.
-            0 => return false,
-            pid => pids.push(ProcessId::from_raw(pid as i32)),
-        }
-    }
+    let Some(pids) = processes(world).collect::<Option<Vec<_>>>() else { return false };
     // Before the descriptors: who receives one meanwhile has it then.
     let are_passed = world.options.load(Ordering::SeqCst) & option::DESCRIPTORS_PASSED != 0;
     if are_passed && pids.iter().any(|&pid| is_passed_to(pid)) {
         return false;
     }
-    for pid in pids {
-        remove_held(pid, missing);
-        if missing.is_empty() {
-            break;
-        }
-    }
+    remove_held_by(pids, missing);
     true
+}
+
+/// The world's processes; `None` for one that is being born.
+fn processes(world: &World) -> impl Iterator<Item = Option<ProcessId>> + '_ {
+    world.process_map.taken().map(|slot| match world.processes[slot].pid.load(Ordering::Acquire) {
+        0 => None,
+        pid => Some(ProcessId::from_raw(pid as i32)),
+    })
+}
+
+fn remove_held_by(pids: impl IntoIterator<Item = ProcessId>, missing: &mut Vec<PathBuf>) {
+    for pid in pids {
+        if missing.is_empty() {
+            return;
+        }
+        remove_held(pid, missing);
+    }
 }
 
 /// Whether a descriptor is under way to a process: no process has it then.

@@ -176,6 +176,7 @@ impl Supervisor {
         self.permits_of_mounts();
         self.domains.refresh().map_err(errno)?;
         crate::devices::publish(&self.domains, world, &self.handles).map_err(errno)?;
+        self.handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).accept_read_only(world);
         Ok(0)
     }
 

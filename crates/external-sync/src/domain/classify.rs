@@ -63,7 +63,8 @@ pub fn way(mount: &Mount, all: &[Mount], look: &impl Look) -> Way {
         "ext3" | "ext4" if !look.has_journal(mount.dev) => Way { last: Last::Directory, upper: None },
         "overlay" => {
             let upper = mount.fs_option("upperdir").map(Path::new);
-            let below = upper.and_then(|upper| mount_of(upper, all)).filter(|below| below.fs_type != "overlay");
+            let below = upper.and_then(|upper| look.mount_of_directory(upper, all));
+            let below = below.filter(|below| below.fs_type != "overlay");
             Way { upper: upper.map(Path::to_owned), ..below.map_or_else(Way::default, |below| way(below, all, look)) }
         }
         _ => Way::default(),
@@ -86,6 +87,18 @@ fn unknown(fs_type: &str) -> &'static str {
         "zfs" => "its sync property may turn the flush off, and is not shown",
         _ => "nothing is known of its flush",
     }
+}
+
+/// What fsync(2) of an image does.
+enum Fsync {
+    Flushes,
+    Memory,
+    /// Nothing is known of the file system that it lies on.
+    Unknown,
+    /// The mount that turns it off.
+    DoesNot(String),
+    /// Nobody can say where it lies.
+    Unseen,
 }
 
 struct Classifier<'a, L> {
@@ -137,35 +150,50 @@ impl<L: Look> Classifier<'_, L> {
         }
     }
 
-    /// A loop device flushes the file that is its image: that reaches a disk only if the image's file system flushes.
+    /// A loop device flushes the file that is its image: that reaches a disk only if the image's file system sees to it.
     /// One in memory is good for a test, not for keeping anything.
     fn on_image(&self, mount: &Mount, image: &Path, class: Class, reason: &str) -> (Class, String) {
-        // It may be mounted over the directory that it lies in.
-        let others = self.all.iter().filter(|other| other.dev != mount.dev);
         let path = image.display();
-        let classifier = Self { images: self.images + 1, ..*self };
-        // Not by what the device itself says: who has it open keeps it from letting go of its image.
-        let below = match nearest(image, others) {
-            Some(below) if self.images < IMAGES_MAX => below,
-            _ => return (Class::Outside, format!("on what file system its image {path} lies cannot be seen")),
-        };
-        match classifier.classify(below).0 {
-            Class::Ordered | Class::Durable => (class, reason.to_owned()),
-            Class::Memory => (class, format!("{reason}; but its image {path} is in memory")),
-            // In a container: fsync of the image goes down to whatever that is.
-            Class::Outside if self.hides_its_upper_layer(below) => {
-                (class, format!("{reason}; but what is below its image {path} cannot be seen"))
+        match self.fsync_of_image(mount, image) {
+            Fsync::Flushes => (class, reason.to_owned()),
+            Fsync::Memory => (class, format!("{reason}; but its image {path} is in memory")),
+            // In a container, above all: the flush goes down to whatever that is.
+            Fsync::Unknown => (class, format!("{reason}; but what is below its image {path} cannot be seen")),
+            Fsync::DoesNot(mounted) => {
+                (Class::Outside, format!("its image {path} is on {mounted}, which does not flush the disk's cache"))
             }
-            found => {
-                let (name, mounted) = (found.name(), below.mount_point.display());
-                (Class::Outside, format!("its image {path} is on {mounted} ({}), which is {name}", below.fs_type))
-            }
+            Fsync::Unseen => (Class::Outside, format!("on what file system its image {path} lies cannot be seen")),
         }
     }
 
-    fn hides_its_upper_layer(&self, mount: &Mount) -> bool {
-        let upper = mount.fs_option("upperdir").filter(|_| mount.fs_type == "overlay" && !is_volatile(mount));
-        upper.is_some_and(|upper| !self.look.can_open_directory(Path::new(upper)))
+    fn fsync_of_image(&self, mount: &Mount, image: &Path) -> Fsync {
+        // It may be mounted over the directory that it lies in.
+        let others = self.all.iter().filter(|other| other.dev != mount.dev);
+        // Not by what the device itself says: who has it open keeps it from letting go of its image.
+        match nearest(image, others) {
+            Some(below) if self.images < IMAGES_MAX => Self { images: self.images + 1, ..*self }.fsync_on(below),
+            _ => Fsync::Unseen,
+        }
+    }
+
+    /// Of a file there.
+    fn fsync_on(&self, mount: &Mount) -> Fsync {
+        let is_any_of = |list: &[&str]| list.contains(&mount.fs_type.as_str());
+        let is_off = |option: &&str| mount.has_fs_option(option);
+        if is_volatile(mount) || NO_FLUSH.iter().chain(&["fsync_mode=nobarrier"]).any(is_off) {
+            return Fsync::DoesNot(format!("{} ({})", mount.mount_point.display(), mount.fs_type));
+        }
+        match self.look.image(mount) {
+            _ if is_any_of(MEMORY) => Fsync::Memory,
+            _ if mount.fs_type == "overlay" => {
+                let upper = mount.fs_option("upperdir").map(Path::new);
+                let below = upper.and_then(|upper| self.look.mount_of_directory(upper, self.all));
+                below.filter(|below| below.fs_type != "overlay").map_or(Fsync::Unknown, |below| self.fsync_on(below))
+            }
+            _ if !is_any_of(FLUSHING) => Fsync::Unknown,
+            Some(image) => self.fsync_of_image(mount, &image),
+            None => Fsync::Flushes,
+        }
     }
 
     /// syncfs(2) on an overlay flushes the file system of its upper layer (kernel documentation, overlayfs.rst), but
@@ -183,8 +211,7 @@ impl<L: Look> Classifier<'_, L> {
         }
         // In a container the upper layer's path belongs to the host's name space: then it is not here, or is this
         // overlay itself.
-        let upper = Path::new(upper);
-        let below = if self.look.can_open_directory(upper) { mount_of(upper, self.all) } else { None };
+        let below = self.look.mount_of_directory(Path::new(upper), self.all);
         match below {
             Some(below) if below.fs_type != "overlay" => match self.classify(below).0 {
                 Class::Ordered | Class::Durable => {

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use procfs::mountinfo::Mount;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 
 use crate::{loop_device, sys};
@@ -20,8 +20,8 @@ pub trait Look {
     fn has_journal(&self, dev: u64) -> bool;
     /// The file that the mount's device shows, if that is a loop device.
     fn image(&self, mount: &Mount) -> Option<PathBuf>;
-    /// Whether it is a directory that we may open.
-    fn can_open_directory(&self, path: &Path) -> bool;
+    /// The mount that a directory is on, if it is one that we may open. Its path may lead over links.
+    fn mount_of_directory<'a>(&self, path: &Path, all: &'a [Mount]) -> Option<&'a Mount>;
 }
 
 /// This machine. One file system may have many mounts: each is asked about once.
@@ -45,8 +45,15 @@ impl Look for Machine {
         loop_device::backing_file(&mount.source)
     }
 
-    fn can_open_directory(&self, path: &Path) -> bool {
-        open_directory(path).is_some()
+    fn mount_of_directory<'a>(&self, path: &Path, all: &'a [Mount]) -> Option<&'a Mount> {
+        let directory = open_directory(path)?;
+        let found = rustix::fs::statx(&directory, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID).ok();
+        let id = found.filter(|found| found.stx_mask & StatxFlags::MNT_ID.bits() != 0).map(|found| found.stx_mnt_id);
+        match id {
+            Some(id) => all.iter().find(|mount| mount.id == id),
+            // Before Linux 5.8.
+            None => super::classify::mount_of(path, all),
+        }
     }
 }
 

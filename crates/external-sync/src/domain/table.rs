@@ -165,7 +165,7 @@ impl DomainTable {
         // What cannot be opened could not be flushed; nor could what has no file or upper layer that is flushed for it.
         let root = open(file_system.dev, all)?;
         if file_system.way != Way::default() {
-            Root::new(root, &file_system.way).ok()?;
+            Root::new(root, &file_system.way).ok().filter(Root::has_all)?;
         }
         let id = DomainId(u8::try_from(self.domains.len()).ok()?);
         self.domains.push(Domain { id, file_system: file_system.clone() });

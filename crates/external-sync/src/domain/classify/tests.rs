@@ -25,8 +25,8 @@ impl Look for Machine {
         found.map(|(_, image)| PathBuf::from(image))
     }
 
-    fn can_open_directory(&self, path: &Path) -> bool {
-        path.starts_with("/usr")
+    fn mount_of_directory<'a>(&self, path: &Path, all: &'a [Mount]) -> Option<&'a Mount> {
+        path.starts_with("/usr").then(|| mount_of(path, all))?
     }
 }
 
@@ -113,8 +113,8 @@ fn an_image_is_as_durable_as_what_it_lies_on() {
     let check = |path: &'static str, expect| check_on(&with_image(path), &mounts, expect);
     check("/images/x", Class::Ordered);
     assert!(check("/dev/shm/x", Class::Ordered).contains("in memory"));
-    assert!(check("/fat/x", Class::Outside).contains("/fat (vfat)"));
-    check("/fast/x", Class::Outside);
+    assert!(check("/fat/x", Class::Ordered).contains("cannot be seen"));
+    assert!(check("/fast/x", Class::Outside).contains("/fast (ext4)"));
     check("/over/x", Class::Outside);
     assert!(check("/box/x", Class::Ordered).contains("cannot be seen"));
 }

@@ -680,6 +680,7 @@ impl Supervisor {
         let unannounced_children = self.unannounced_children(tid)?;
         for &child in &unannounced_children {
             end(&[child.leader()])?;
+            self.on_end_of_unseen(child.leader());
             self.ahead.children.unmake(child);
         }
         Ok(unannounced_children)

@@ -190,7 +190,6 @@ impl Supervisor {
         self.reap_unseen(stopped, pid)
     }
 
-    /// The end of somebody who is no thread of the world.
     /// Somebody has ended who is no thread of the world. False: it was no vessel that was given up, either.
     pub(crate) fn on_vessel_end(&mut self, id: ThreadId) -> bool {
         let Some(dying) = self.ahead.vessels.dying.remove(&id.into()) else { return false };

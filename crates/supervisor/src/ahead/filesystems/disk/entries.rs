@@ -26,8 +26,8 @@ const KIND: usize = 18;
 const NAME: usize = 19;
 /// Where reading a directory of ext4 ends.
 const END: u64 = i64::MAX as u64;
-/// Behind all places that ext4 gives to an entry (a hash, which is less than this, above 32 bits). Whoever reads on from
-/// here is told by the kernel that nothing is left.
+/// Behind all places that ext4 gives to an entry (a hash, which is less than this, above 32 bits). Whoever reads on
+/// from here is told by the kernel that nothing is left.
 const PLACES: u64 = 0x7fff_ffff << 32;
 
 /// The place before the name that a change with this number adds, and behind all that were added by earlier ones.
@@ -92,7 +92,7 @@ impl Supervisor {
         }
         let result = match added.is_empty() {
             true => Some(self.read_what_is_left(stopped, call, inode)?),
-            false => self.read_all(stopped, call, inode, &added)?,
+            false => self.read_all(stopped, call, inode, &kept, &added)?,
         };
         self.observe_everything(call.tid);
         let Some(result) = result else {
@@ -129,8 +129,16 @@ impl Supervisor {
         }
     }
 
-    /// All that is left at once; `None` if there is no room for it.
-    fn read_all(&mut self, stopped: &Stopped, call: &Call, inode: (u64, u64), added: &[Added]) -> Result<Option<i64>> {
+    /// All that is left at once; `None` if there is no room for it, or if places in this directory are not such that
+    /// others are behind all of them (one without an index ends at its size).
+    fn read_all(
+        &mut self,
+        stopped: &Stopped,
+        call: &Call,
+        inode: (u64, u64),
+        dir: &OwnedFd,
+        added: &[Added],
+    ) -> Result<Option<i64>> {
         let room = call.frame.args[2] as u32 as usize;
         let mut all = Vec::new();
         loop {
@@ -143,6 +151,9 @@ impl Supervisor {
             if all.len() > room {
                 return Ok(None);
             }
+        }
+        if rustix::fs::seek(dir, SeekFrom::Current(0)) != Ok(END) {
+            return Ok(None);
         }
         if let (Some(last), Some(first)) = (last_place(&mut all), added.first()) {
             last.copy_from_slice(&place_before(first.number).to_ne_bytes());

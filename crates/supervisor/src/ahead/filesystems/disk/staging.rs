@@ -148,8 +148,8 @@ impl FileStage {
         if is_given {
             rustix::fs::fchown(&file, None, Some(rights.group)).ok()?;
         }
-        // A change of its attributes is one behind its birth, which shows in its times: only where our umask differs, or
-        // a change of its group may have taken the bits that set ids.
+        // A change of its attributes is one behind its birth, which shows in its times: only where our umask differs,
+        // or a change of its group may have taken the bits that set ids.
         if is_given || Mode::from_raw_mode(stat.st_mode) != rights.mode {
             rustix::fs::fchmod(&file, rights.mode).ok()?;
         }
