@@ -230,13 +230,21 @@ fn failures_are_one_line() {
     let (store, other) = (scene.path("store"), scene.path("other"));
     std::fs::create_dir(&other).expect("a directory");
     std::fs::write(other.join("file"), "x").expect("written");
-    fails(speculator().args(["serve", "--plain"]).arg(&other), 125, "no store, and not empty");
+    fails(
+        speculator().args(["serve", "--plain", "--listen", "127.0.0.1:0"]).arg(&other),
+        125,
+        "no store, and not empty",
+    );
     fails(speculator().args(["serve", "--plain", "--listen", "0.0.0.0:0"]).arg(&store), 125, "could do everything");
     fails(speculator().arg("fsck").arg(scene.path("none")), 125, "there is no store");
     fails(speculator().args(["mount", "--plain", "bluefs://127.0.0.1:1/"]).arg(&other), 125, "Connection refused");
     fails(speculator().args(["mount", "ftp://x"]).arg(&other), 125, "no address of a volume");
     let server = scene.serve();
-    fails(speculator().args(["serve", "--plain"]).arg(&store), 125, "another process uses this store");
+    fails(
+        speculator().args(["serve", "--plain", "--listen", "127.0.0.1:0"]).arg(&store),
+        125,
+        "another process uses this store",
+    );
     fails(
         speculator().args(["mount", "--plain", &format!("{}/none", server.address)]).arg(&other),
         125,
@@ -302,7 +310,11 @@ fn a_damaged_store_is_not_served() {
     let end = bytes.iter().rposition(|byte| *byte != 0).expect("records");
     bytes[end / 2] ^= 4;
     std::fs::write(&log, bytes).expect("written");
-    fails(speculator().args(["serve", "--plain"]).arg(scene.path("store")), 125, "the store is damaged: record");
+    fails(
+        speculator().args(["serve", "--plain", "--listen", "127.0.0.1:0"]).arg(scene.path("store")),
+        125,
+        "the store is damaged: record",
+    );
     fails(speculator().arg("fsck").arg(scene.path("store")), 1, "damaged: record");
 }
 

@@ -127,9 +127,10 @@ fn a_stage_of_somebody_else_decides_nothing() {
     fs::rename(&own, &away).unwrap();
     for mode in [0o777, 0o700] {
         fs::create_dir(&own).unwrap();
+        fs::write(own.join("held-0"), "theirs").unwrap();
         fs::set_permissions(&own, fs::Permissions::from_mode(mode)).unwrap();
         resume(&scene).expect(125, "made by somebody else");
-        fs::remove_dir(&own).unwrap();
+        fs::remove_dir_all(&own).unwrap();
     }
     assert!(!scene.path("dir/new").exists());
     fs::rename(&away, &own).unwrap();

@@ -21,13 +21,8 @@ pub struct Probe(&'static CStr);
 
 impl Probe {
     /// `None` where it cannot be asked: a file system without such attributes, a read-only mount, a directory of
-    /// somebody else. btrfs would begin a transaction each time, which costs a commit of its own, and says by itself what
-    /// has failed.
+    /// somebody else.
     pub fn of(root: BorrowedFd<'_>) -> Option<Probe> {
-        const BTRFS_SUPER_MAGIC: i64 = 0x9123_683e;
-        if rustix::fs::fstatfs(root).is_ok_and(|found| found.f_type == BTRFS_SUPER_MAGIC) {
-            return None;
-        }
         NAMES.into_iter().map(Probe).find(|probe| probe.ask(root) == Err(Errno::NODATA))
     }
 

@@ -54,6 +54,7 @@ pub fn scan(layer: &Layered, begun: Moment, changes: &mut Changes) -> Result<Fil
         held: HashMap::new(),
         held_directories: HashSet::new(),
         replaced_later: Vec::new(),
+        hidden: Vec::new(),
         new: HashMap::new(),
         seen: HashSet::new(),
         gone: Vec::new(),
@@ -99,6 +100,8 @@ struct Scan<'a> {
     /// What others have changed, and COMMAND has put something in the place of: a conflict, unless it has only another
     /// name, by itself or with a directory.
     replaced_later: Vec<(PathBuf, u64)>,
+    /// What an old directory had and a new one in its place has not.
+    hidden: Vec<PathBuf>,
     /// Inode of the layer to the first name of a new object.
     new: HashMap<u64, PathBuf>,
     /// Inodes of the layer whose contents are in the plan.
@@ -432,7 +435,7 @@ impl Scan<'_> {
         for entry in fs::read_dir(self.lower(before))? {
             let name = entry?.file_name();
             if names.binary_search(&name).is_err() {
-                self.gone.push(before.join(name));
+                self.hidden.push(before.join(name));
             }
         }
         Ok(())
@@ -509,7 +512,9 @@ impl Scan<'_> {
             }
         }
         let mut gone = BTreeMap::new();
-        for path in std::mem::take(&mut self.gone) {
+        let mut hidden = std::mem::take(&mut self.hidden);
+        hidden.retain(|path| !self.is_in_held_directory(path));
+        for path in std::mem::take(&mut self.gone).into_iter().chain(hidden) {
             self.collect_gone(path, &mut gone);
         }
         let mut by_ino: HashMap<u64, PathBuf> = HashMap::new();
