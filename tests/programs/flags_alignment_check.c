@@ -8,8 +8,11 @@ static long call(long flags, long number, long a, long b, long c, long *after) {
     long result;
     register long r10 __asm__("r10") = 0;
     register long r8 __asm__("r8") = flags;
-    __asm__ volatile("sub $128, %%rsp\n pushfq\n pushfq\n or %2, (%%rsp)\n popfq\n syscall\n pushfq\n pop %%r9\n popfq\n add $128, %%rsp\n mov %%r9, %1\n"
-        : "=a"(result), "=r"(r8) : "r"(r8), "0"(number), "D"(a), "S"(b), "d"(c), "r"(r10) : "rcx", "r9", "r11", "memory", "cc");
+    __asm__ volatile("sub $128, %%rsp\n pushfq\n pushfq\n or %2, (%%rsp)\n popfq\n syscall\n pushfq\n pop %%r9\n popfq\n"
+                     "add $128, %%rsp\n mov %%r9, %1\n"
+        : "=a"(result), "=r"(r8)
+        : "r"(r8), "0"(number), "D"(a), "S"(b), "d"(c), "r"(r10)
+        : "rcx", "r9", "r11", "memory", "cc");
     *after = r8 & (NT | AC);
     return result;
 }

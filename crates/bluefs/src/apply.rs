@@ -456,7 +456,8 @@ impl<T: Tree> One<'_, '_, T> {
         let uid_stays = set.uid.is_none_or(|uid| uid == inode.uid);
         let gid_may = set.gid.is_none_or(|gid| gid == inode.gid || self.cred.in_group(gid));
         let owner_may = self.cred.owns(inode) && uid_stays && gid_may;
-        // Linux asks for nothing but this where a file is given room: whoever may write takes the bits away by any write.
+        // Linux asks for nothing but this where a file is given room, and whoever may write takes the bits away by any
+        // write.
         let writer_may = is_empty && need_or_own(self.cred, inode, WRITE).is_ok();
         if !self.cred.is_root() && !owner_may && !writer_may {
             return Err(Errno::PERM.into());

@@ -121,10 +121,20 @@ fn signals_that_are_ignored_by_default_are_pending_again() {
         "ignored",
         r#"
         static sigset_t all;
-        static void setup(void) { sigemptyset(&all); sigaddset(&all, SIGCHLD); sigaddset(&all, SIGWINCH); sigaddset(&all, SIGURG); sigprocmask(SIG_BLOCK, &all, 0);
-            if (fork() == 0) _exit(3); siginfo_t i; waitid(P_ALL, 0, &i, WEXITED | WNOWAIT); raise(SIGWINCH); raise(SIGURG); }
-        static void report(void) { sigset_t p; sigpending(&p); SAY("%d %d %d", sigismember(&p, SIGCHLD), sigismember(&p, SIGWINCH), sigismember(&p, SIGURG)); }
-        static void change(void) { struct timespec none = {0, 0}; sigset_t s; sigemptyset(&s); sigaddset(&s, SIGURG); sigtimedwait(&s, 0, &none); }
+        static void setup(void) {
+            sigemptyset(&all); sigaddset(&all, SIGCHLD); sigaddset(&all, SIGWINCH); sigaddset(&all, SIGURG);
+            sigprocmask(SIG_BLOCK, &all, 0);
+            if (fork() == 0) _exit(3);
+            siginfo_t i; waitid(P_ALL, 0, &i, WEXITED | WNOWAIT); raise(SIGWINCH); raise(SIGURG);
+        }
+        static void report(void) {
+            sigset_t p; sigpending(&p);
+            SAY("%d %d %d", sigismember(&p, SIGCHLD), sigismember(&p, SIGWINCH), sigismember(&p, SIGURG));
+        }
+        static void change(void) {
+            struct timespec none = {0, 0}; sigset_t s;
+            sigemptyset(&s); sigaddset(&s, SIGURG); sigtimedwait(&s, 0, &none);
+        }
         "#,
     );
 }

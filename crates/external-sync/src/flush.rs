@@ -157,8 +157,8 @@ fn open_upper(upper: &Path, overlay: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     }
 }
 
-/// A regular file on the same file system: one that can be read, or, where there is none, a new one without a name (that
-/// keeps everybody from making the file system read-only).
+/// A regular file on the same file system: one that can be read, or, where there is none, a new one without a name
+/// (that keeps everybody from making the file system read-only).
 fn file_beside(flushed: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let found = rustix::fs::fstat(flushed)?;
     if FileType::from_raw_mode(found.st_mode) == FileType::RegularFile {

@@ -52,7 +52,10 @@ pub enum LayerError {
         free: u64,
     },
     /// There are not enough inodes to keep everything.
-    #[error("cannot keep: {} needs {needed} inodes and has {free}; remove files there and try again, everything was undone", path.display())]
+    #[error(
+        "cannot keep: {} needs {needed} inodes and has {free}; remove files there and try again, everything was undone",
+        path.display()
+    )]
     NoInodes {
         /// The file system.
         path: PathBuf,

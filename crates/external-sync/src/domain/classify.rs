@@ -150,8 +150,8 @@ impl<L: Look> Classifier<'_, L> {
         }
     }
 
-    /// A loop device flushes the file that is its image: that reaches a disk only if the image's file system sees to it.
-    /// One in memory is good for a test, not for keeping anything.
+    /// A loop device flushes the file that is its image: that reaches a disk only if the image's file system sees to
+    /// it. One in memory is good for a test, not for keeping anything.
     fn on_image(&self, mount: &Mount, image: &Path, class: Class, reason: &str) -> (Class, String) {
         let path = image.display();
         match self.fsync_of_image(mount, image) {
