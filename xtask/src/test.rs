@@ -154,7 +154,7 @@ fn lints() -> Result<(), String> {
 /// Unit tests; integration tests but for the programs that have steps of their own; examples in documentation.
 fn workspace_tests() -> Result<(), String> {
     // Half of the time of integration tests is waiting for disks and for pauses.
-    const AT_ONCE: &str = "4";
+    const AT_ONCE: &str = "5";
     let job = |chosen: &[&str]| cargo(&["test", "--quiet", "--no-fail-fast", "--workspace"]).args(chosen).args(["--"]);
     run_tests(&job(&["--lib", "--bins"]), &[])?;
     let integration = job(&["--exclude", "transparency", "--exclude", "rollback", "--test", "*"]);
