@@ -1,5 +1,5 @@
-/* System calls with flags that programs seldom set: the kernel makes them without, and gives them back (AC, alignment is
-   checked: what is not aligned is SIGBUS; NT). Only raw calls in between: libc reads what is not aligned. */
+/* System calls with flags that programs seldom set (AC: an access that is not aligned is SIGBUS; NT). The kernel makes
+   the call without them, and gives them back. Only raw calls in between: libc reads what is not aligned. */
 #include "check.h"
 #define NT 0x4000L
 #define AC 0x40000L
@@ -8,8 +8,8 @@ static long call(long flags, long number, long a, long b, long c, long *after) {
     long result;
     register long r10 __asm__("r10") = 0;
     register long r8 __asm__("r8") = flags;
-    __asm__ volatile("sub $128, %%rsp\n pushfq\n pushfq\n or %2, (%%rsp)\n popfq\n syscall\n pushfq\n pop %%r9\n popfq\n"
-                     "add $128, %%rsp\n mov %%r9, %1\n"
+    __asm__ volatile("sub $128, %%rsp\n pushfq\n pushfq\n or %2, (%%rsp)\n popfq\n syscall\n"
+                     "pushfq\n pop %%r9\n popfq\n add $128, %%rsp\n mov %%r9, %1\n"
         : "=a"(result), "=r"(r8)
         : "r"(r8), "0"(number), "D"(a), "S"(b), "d"(c), "r"(r10)
         : "rcx", "r9", "r11", "memory", "cc");

@@ -1,5 +1,5 @@
 //! Children that end before they are seen: whoever is killed at once never stops for the first time, and so never says
-//! which slots it had. Its maker has said that in the slot itself ([`agent_abi::Birth`]).
+//! which slots it had. Its maker says that, in a word that belongs to the child's slot ([`agent_abi::Birth`]).
 
 use std::sync::atomic::Ordering;
 
