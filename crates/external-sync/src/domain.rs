@@ -17,6 +17,7 @@ use crate::flush::Way;
 use look::Machine;
 use procfs::mountinfo::{self, Mount};
 
+pub use classify::is_pseudo;
 pub use table::{Domain, DomainId, DomainTable, Place, DOMAINS_MAX};
 
 /// What a file system is to external synchrony.

@@ -11,8 +11,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, StatVfsMountFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, StatVfsMountFlags, CWD};
 use rustix::io::Errno;
+use rustix::mount::OpenTreeFlags;
 
 use crate::journal::Probe;
 
@@ -145,11 +146,21 @@ fn syncfs_tells_of_errors() -> bool {
     crate::doctor::parse_release(&release.release().to_string_lossy()).is_some_and(|version| version >= (5, 17))
 }
 
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// A directory, through a mount that nobody else has: it keeps nobody from unmounting the one that its path leads
+/// through. (The overlay has such a mount as well; so the file system itself is there as long as it is.) Only root may
+/// make one.
+fn open_apart(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let mount = rustix::mount::open_tree(CWD, path, flags)?;
+    rustix::fs::openat(mount, c".", DIRECTORY, Mode::empty())
+}
+
 /// The directory that an overlay writes to. What its path leads to by now may be another one: an overlay says the sizes
 /// of the file system below as its own.
 fn open_upper(upper: &Path, overlay: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let upper = rustix::fs::open(upper, flags, Mode::empty())?;
+    let upper = open_apart(upper).or_else(|_| rustix::fs::open(upper, DIRECTORY, Mode::empty()))?;
     let size = |file: BorrowedFd<'_>| rustix::fs::fstatvfs(file).map(|found| (found.f_blocks, found.f_bsize));
     match size(upper.as_fd())? == size(overlay)? {
         true => Ok(upper),
@@ -272,6 +283,13 @@ mod tests {
             root.accept_read_only();
             root.commit_all().unwrap();
             drop(root);
+            let upper = Way { last: Last::Nothing, upper: Some(dir.path().into()) };
+            let upper = open_upper(upper.upper.as_deref().unwrap(), open(dir.path()).as_fd()).unwrap();
+            rustix::fs::syncfs(&upper).unwrap();
+            run(&["umount"]);
+            rustix::fs::syncfs(&upper).unwrap();
+            drop(upper);
+            run(&["mount", "-t", "tmpfs", "-o", "ro", "none"]);
             // What was so before says nothing.
             let root = Root::new(open(dir.path()), &Way::default()).unwrap();
             root.commit_all().unwrap();

@@ -91,6 +91,26 @@ fn backing_name(sys_block: &Path) -> Option<PathBuf> {
     Some(PathBuf::from(std::ffi::OsStr::from_bytes(name.trim_ascii_end())))
 }
 
+/// The images that a block device shows, or parts of them: it may be a loop device, a partition of one, or made of
+/// others (device mapper, md). `sys_block` is its folder in `/sys`.
+pub fn images_below(sys_block: PathBuf) -> Vec<PathBuf> {
+    const DEVICES_MAX: usize = 256;
+    let (mut images, mut left, mut looked_at) = (Vec::new(), vec![sys_block], 0);
+    while let Some(device) = left.pop() {
+        let Ok(device) = fs::canonicalize(device) else { continue };
+        // A partition stands in the folder of its disk.
+        let disk = if device.join("partition").exists() { device.parent().unwrap_or(&device) } else { &device };
+        images.extend(backing_name(disk));
+        let below = fs::read_dir(disk.join("slaves")).into_iter().flatten().flatten();
+        left.extend(below.map(|entry| entry.path()));
+        looked_at += 1;
+        if looked_at == DEVICES_MAX {
+            break;
+        }
+    }
+    images
+}
+
 /// The name of the file behind a loop device such as `/dev/loop3`, as the kernel remembers it.
 pub fn backing_file(device: &Path) -> Option<PathBuf> {
     backing_name(&Path::new("/sys/block").join(device.file_name()?))
@@ -106,4 +126,41 @@ pub fn wait_until_free(device: &Path, patience: Duration) -> bool {
         std::thread::sleep(Duration::from_millis(2));
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_found_behind_partitions_and_what_is_made_of_them() {
+        let sys = tempfile::tempdir().unwrap();
+        let make = |name: &str, text: &str| {
+            let path = sys.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        for number in 0..2 {
+            make(&format!("loop{number}/loop/backing_file"), &format!("/images/{number}\n"));
+            make(&format!("loop{number}/loop{number}p1/partition"), "1\n");
+        }
+        make("vda/vda1/partition", "1\n");
+        for (made, of) in [("dm-0", "loop0/loop0p1"), ("dm-0", "vda/vda1"), ("dm-1", "dm-0"), ("dm-1", "loop1")] {
+            let slaves = sys.path().join(made).join("slaves");
+            fs::create_dir_all(&slaves).unwrap();
+            std::os::unix::fs::symlink(sys.path().join(of), slaves.join(of.replace('/', "-"))).unwrap();
+        }
+        let found = |name: &str| {
+            let mut images = images_below(sys.path().join(name));
+            images.sort();
+            images
+        };
+        let [first, second] = ["/images/0", "/images/1"].map(PathBuf::from);
+        assert_eq!(found("loop0"), [first.clone()]);
+        assert_eq!(found("loop1/loop1p1"), [second.clone()]);
+        assert_eq!(found("dm-0"), [first.clone()]);
+        assert_eq!(found("dm-1"), [first, second]);
+        assert!(found("vda/vda1").is_empty());
+        assert!(found("no-such-device").is_empty());
+    }
 }

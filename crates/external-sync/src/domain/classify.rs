@@ -37,6 +37,11 @@ const PSEUDO: &[&str] = &[
     "binder",
 ];
 
+/// Whether a type of file system is an interface to the kernel.
+pub fn is_pseudo(fs_type: &str) -> bool {
+    PSEUDO.contains(&fs_type)
+}
+
 const NEVER_CHANGE: &[&str] = &["squashfs", "erofs", "iso9660", "cramfs", "romfs"];
 
 /// They can be flushed as a whole ([`way`]). ext2, vfat, exfat, jfs, ntfs3 and hfsplus write their blocks but do not
@@ -101,6 +106,18 @@ enum Fsync {
     Unseen,
 }
 
+impl Fsync {
+    /// Of several images the one with most of it counts.
+    fn lacks(&self) -> u8 {
+        match self {
+            Self::Flushes => 0,
+            Self::Memory => 1,
+            Self::Unknown => 2,
+            Self::DoesNot(_) | Self::Unseen => 3,
+        }
+    }
+}
+
 struct Classifier<'a, L> {
     all: &'a [Mount],
     look: &'a L,
@@ -113,7 +130,7 @@ impl<L: Look> Classifier<'_, L> {
         let fs_type = mount.fs_type.as_str();
         let is_any_of = |list: &[&str]| list.contains(&fs_type);
         match fs_type {
-            _ if is_any_of(PSEUDO) => because(Class::Pseudo, "an interface to the kernel; stores nothing"),
+            _ if is_pseudo(fs_type) => because(Class::Pseudo, "an interface to the kernel; stores nothing"),
             _ if is_any_of(MEMORY) => because(Class::Memory, "in memory; a crash takes all of it"),
             _ if is_any_of(NEVER_CHANGE) => because(Class::ReadOnly, "this type of file system never changes"),
             "overlay" => self.overlay(mount),
@@ -144,10 +161,11 @@ impl<L: Look> Classifier<'_, L> {
             true => (Class::Ordered, "data=journal with barriers: data and metadata commit in one order"),
             false => (Class::Durable, "flushes on demand; data and metadata reach the disk in any order"),
         };
-        match self.look.image(mount) {
-            Some(image) => self.on_image(mount, &image, class, reason),
-            None => (class, reason.to_owned()),
-        }
+        let images = self.look.images(mount);
+        let mut on_images = images.iter().map(|image| self.on_image(mount, image, class, reason));
+        let first = on_images.next().unwrap_or_else(|| (class, reason.to_owned()));
+        // One that is not flushed is enough.
+        on_images.fold(first, |worst, next| if worst.0 == Class::Outside { worst } else { next })
     }
 
     /// A loop device flushes the file that is its image: that reaches a disk only if the image's file system sees to
@@ -183,16 +201,19 @@ impl<L: Look> Classifier<'_, L> {
         if is_volatile(mount) || NO_FLUSH.iter().chain(&["fsync_mode=nobarrier"]).any(is_off) {
             return Fsync::DoesNot(format!("{} ({})", mount.mount_point.display(), mount.fs_type));
         }
-        match self.look.image(mount) {
+        match mount.fs_type.as_str() {
             _ if is_any_of(MEMORY) => Fsync::Memory,
-            _ if mount.fs_type == "overlay" => {
+            "overlay" => {
                 let upper = mount.fs_option("upperdir").map(Path::new);
                 let below = upper.and_then(|upper| self.look.mount_of_directory(upper, self.all));
                 below.filter(|below| below.fs_type != "overlay").map_or(Fsync::Unknown, |below| self.fsync_on(below))
             }
             _ if !is_any_of(FLUSHING) => Fsync::Unknown,
-            Some(image) => self.fsync_of_image(mount, &image),
-            None => Fsync::Flushes,
+            _ => {
+                let images = self.look.images(mount);
+                let all = images.iter().map(|image| self.fsync_of_image(mount, image));
+                all.max_by_key(Fsync::lacks).unwrap_or(Fsync::Flushes)
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -18,8 +19,8 @@ pub trait Look {
     fn may_encrypt(&self, dev: u64, all: &[Mount]) -> bool;
     /// Whether the ext4 file system with this device number has a journal.
     fn has_journal(&self, dev: u64) -> bool;
-    /// The file that the mount's device shows, if that is a loop device.
-    fn image(&self, mount: &Mount) -> Option<PathBuf>;
+    /// The files that the mount's device shows, if it is made of loop devices.
+    fn images(&self, mount: &Mount) -> Vec<PathBuf>;
     /// The mount that a directory is on, if it is one that we may open. Its path may lead over links.
     fn mount_of_directory<'a>(&self, path: &Path, all: &'a [Mount]) -> Option<&'a Mount>;
 }
@@ -41,8 +42,14 @@ impl Look for Machine {
         *self.journaling.borrow_mut().entry(dev).or_insert_with(|| has_journal(dev))
     }
 
-    fn image(&self, mount: &Mount) -> Option<PathBuf> {
-        loop_device::backing_file(&mount.source)
+    fn images(&self, mount: &Mount) -> Vec<PathBuf> {
+        let (major, minor) = (rustix::fs::major(mount.dev), rustix::fs::minor(mount.dev));
+        let sys_block = match major {
+            // It has a number of its own, as btrfs.
+            0 => name_of_device(&mount.source).map(|name| Path::new("/sys/class/block").join(name)),
+            _ => Some(format!("/sys/dev/block/{major}:{minor}").into()),
+        };
+        sys_block.map_or_else(Vec::new, loop_device::images_below)
     }
 
     fn mount_of_directory<'a>(&self, path: &Path, all: &'a [Mount]) -> Option<&'a Mount> {
@@ -55,6 +62,12 @@ impl Look for Machine {
             None => super::classify::mount_of(path, all),
         }
     }
+}
+
+/// The kernel's name of a block device, which may have others (`/dev/mapper/…`).
+fn name_of_device(source: &Path) -> Option<OsString> {
+    let device = if source.starts_with("/dev") { fs::canonicalize(source).ok()? } else { return None };
+    device.file_name().map(ToOwned::to_owned)
 }
 
 fn open_directory(path: &Path) -> Option<OwnedFd> {

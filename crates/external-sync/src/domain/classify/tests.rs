@@ -20,9 +20,9 @@ impl Look for Machine {
         !self.has_no_journal
     }
 
-    fn image(&self, mount: &Mount) -> Option<PathBuf> {
-        let found = self.images.iter().find(|(source, _)| Path::new(source) == mount.source);
-        found.map(|(_, image)| PathBuf::from(image))
+    fn images(&self, mount: &Mount) -> Vec<PathBuf> {
+        let found = self.images.iter().filter(|(source, _)| Path::new(source) == mount.source);
+        found.map(|(_, image)| PathBuf::from(image)).collect()
     }
 
     fn mount_of_directory<'a>(&self, path: &Path, all: &'a [Mount]) -> Option<&'a Mount> {
@@ -141,4 +141,13 @@ fn what_is_flushed_behind_syncfs() {
     assert_eq!(way_of(&with, "xfs /dev/sdb rw"), Way { last: Last::File, upper: None });
     let overlay = "overlay overlay rw,lowerdir=/lib,upperdir=/usr/upper,workdir=/usr/work";
     assert_eq!(way_of(&with, overlay), Way { last: Last::File, upper: Some("/usr/upper".into()) });
+}
+
+#[test]
+fn of_several_images_one_that_is_not_flushed_is_enough() {
+    let fast = "3 1 8:3 / /fast rw - ext4 /dev/sda3 rw,nobarrier";
+    for (second, expect) in [("/fast/x", Class::Outside), ("/images/y", Class::Durable)] {
+        let images = ["/images/x", second, "/images/z"].map(|image| ("/dev/loop0", image)).to_vec();
+        check_on(&Machine { images, ..Machine::default() }, &mounts("ext4 /dev/loop0 rw", &[fast]), expect);
+    }
 }
