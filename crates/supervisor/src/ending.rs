@@ -94,6 +94,9 @@ impl Supervisor {
                 self.hold_ends(tid);
                 return self.end_when_names_may_go(stopped);
             }
+            if self.has_own_descriptors(tid) {
+                self.hold_ends(tid);
+            }
         }
         stopped.resume(0)
     }
@@ -255,6 +258,14 @@ impl Supervisor {
         let others: Vec<ThreadId> = others.map(|(&other, _)| other).collect();
         let Ok(pid) = self.pid_of(tid) else { return false };
         others.into_iter().any(|other| self.pid_of(other).is_ok_and(|found| found == pid))
+    }
+
+    /// Whether a thread has a table of descriptors that goes with it (`unshare(CLONE_FILES)`).
+    fn has_own_descriptors(&self, tid: ThreadId) -> bool {
+        let process = self.tracees.get(&tid).map(|tracee| tracee.process);
+        let is_other = |other: ThreadId, of: usize, ending: bool| other != tid && Some(of) == process && !ending;
+        let mut others = self.tracees.iter().filter(|(&other, tracee)| is_other(other, tracee.process, tracee.ending));
+        !others.any(|(&other, _)| sys::share_descriptors(tid, other))
     }
 
     fn hold_ends(&mut self, tid: ThreadId) {

@@ -4,7 +4,7 @@
 use crate::sys;
 use agent_abi::{option, World};
 use external_sync::engine::await_commit;
-use procfs::{MagicLink, ProcessId};
+use procfs::{MagicLink, ProcessId, ThreadId};
 use rustix::fs::FileType;
 use std::io;
 use std::ops::ControlFlow;
@@ -65,23 +65,25 @@ impl Kept {
     fn let_go(&mut self, world: &World, failed: &AtomicBool) -> bool {
         let mut missing: Vec<PathBuf> = self.0.iter().map(|stream| stream.name.clone()).collect();
         // Mostly somebody has them still: then nothing else is looked at.
-        remove_held_by(processes(world).flatten(), &mut missing);
-        if missing.is_empty() {
-            return true;
-        }
-        // Twice: what a process passes on to a child that was looked at before, the first look does not find.
-        for _ in 0..2 {
-            if !remove_held_in(world, &mut missing) {
-                return false;
-            }
+        for pid in processes(world).flatten() {
+            remove_held(procfs::owner_of_descriptors(pid), &mut missing);
             if missing.is_empty() {
                 return true;
             }
         }
-        if await_commit(world, &world.transactions.dirty(), || failed.load(Ordering::SeqCst)) {
+        let not_seen = missing.len();
+        // Twice: what a process passes on to a child that was looked at before, the first look does not find.
+        for _ in 0..2 {
+            if !missing.is_empty() && !remove_held_in(world, &mut missing) {
+                return false;
+            }
+        }
+        let is_any = !missing.is_empty();
+        if is_any && await_commit(world, &world.transactions.dirty(), || failed.load(Ordering::SeqCst)) {
             self.0.retain(|stream| !missing.contains(&stream.name));
         }
-        true
+        // What only a thread has goes with that thread, of which nobody tells.
+        missing.len() == not_seen
     }
 }
 
@@ -93,8 +95,26 @@ fn remove_held_in(world: &World, missing: &mut Vec<PathBuf>) -> bool {
     if are_passed && pids.iter().any(|&pid| is_passed_to(pid)) {
         return false;
     }
-    remove_held_by(pids, missing);
+    for pid in pids {
+        match owners_of_descriptors(pid) {
+            Ok(owners) => owners.into_iter().for_each(|owner| remove_held(Ok(Some(owner)), missing)),
+            Err(error) => remove_held(Err(error), missing),
+        }
+    }
     true
+}
+
+/// Threads that have all tables of descriptors of a process between them: one may have a table of its own
+/// (`unshare(CLONE_FILES)`).
+fn owners_of_descriptors(pid: ProcessId) -> procfs::Result<Vec<ThreadId>> {
+    let mut owners: Vec<ThreadId> = Vec::new();
+    for tid in procfs::threads(pid)? {
+        let is_known = owners.iter().any(|&owner| sys::share_descriptors(owner, tid));
+        if !is_known && !procfs::has_ended(tid) {
+            owners.push(tid);
+        }
+    }
+    Ok(owners)
 }
 
 /// The world's processes; `None` for one that is being born.
@@ -105,25 +125,18 @@ fn processes(world: &World) -> impl Iterator<Item = Option<ProcessId>> + '_ {
     })
 }
 
-fn remove_held_by(pids: impl IntoIterator<Item = ProcessId>, missing: &mut Vec<PathBuf>) {
-    for pid in pids {
-        if missing.is_empty() {
-            return;
-        }
-        remove_held(pid, missing);
+/// Whether a descriptor is under way to a process: no process has it then.
+fn is_passed_to(pid: ProcessId) -> bool {
+    let is_so = |found: procfs::Result<bool>| found.unwrap_or_else(|error| !error.is_gone());
+    match owners_of_descriptors(pid) {
+        Ok(owners) => owners.into_iter().any(|owner| is_so(procfs::has_descriptors_coming(owner))),
+        Err(error) => is_so(Err(error)),
     }
 }
 
-/// Whether a descriptor is under way to a process: no process has it then.
-fn is_passed_to(pid: ProcessId) -> bool {
-    let owner = procfs::owner_of_descriptors(pid);
-    let coming = owner.and_then(|owner| owner.map_or(Ok(false), procfs::has_descriptors_coming));
-    coming.unwrap_or_else(|error| !error.is_gone())
-}
-
-fn remove_held(pid: ProcessId, missing: &mut Vec<PathBuf>) {
-    // A first thread that has ended before the others shows no descriptors any more.
-    let visited = procfs::owner_of_descriptors(pid).and_then(|owner| {
+/// Of a thread with descriptors: a first one that has ended before the others shows none any more.
+fn remove_held(owner: procfs::Result<Option<ThreadId>>, missing: &mut Vec<PathBuf>) {
+    let visited = owner.and_then(|owner| {
         let Some(owner) = owner else { return Ok(()) };
         procfs::visit_descriptors(owner, |_, name| {
             missing.retain(|wanted| wanted.as_os_str().as_encoded_bytes() != name);
