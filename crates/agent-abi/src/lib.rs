@@ -117,7 +117,7 @@ pub enum Request {
     Done = 11,
     /// A domain is about to be changed, and nobody has it open who could commit it: `(domain)`.
     Hold = 12,
-    /// Something is about to be unmounted: close whatever need not be open.
+    /// Something is about to be unmounted: close whatever need not be open: `(flags of umount2, number of the mount)`.
     LetGo = 13,
     /// `ptrace`, of those that `stop_the_world` names: `(frame)`. While the thread in question has not stopped
     /// there is no answer.

@@ -135,6 +135,8 @@ impl FdEntry {
     pub const LOG_ASKED: u64 = 1 << 28;
     /// Signals are read from it (`signalfd`).
     pub const SIGNALS: u64 = 1 << 29;
+    /// A block device: what it shows may be any change of the file system on it.
+    pub const BLOCKS: u64 = 1 << 30;
     const LOG_SHIFT: u32 = 48;
 
     /// An entry.

@@ -3,6 +3,7 @@
 use crate::clocks::Call;
 use crate::descriptors::{is_doubtful_socket, note_outside_stream, replace_remembered, Stat};
 use crate::gate;
+use crate::memory::{read_program, read_program_bytes};
 use crate::transfer::is_pipe;
 use agent_abi::{option, FdEntry, FdKind, PROCESS_LOCKS, PROCESS_LOCKS_OUTSIDE};
 use core::sync::atomic::Ordering;
@@ -49,6 +50,10 @@ impl Call<'_> {
                     self.remember(result as u64, known);
                 }
             }
+            F_SETOWN | F_SETOWN_EX => {
+                self.note_owner_of(command == F_SETOWN_EX);
+                self.change_description(0);
+            }
             F_SETFL if self.arg(2) & O_ASYNC != 0 => {
                 self.signal_readiness();
                 self.change_description(0);
@@ -65,6 +70,40 @@ impl Call<'_> {
                 self.change_description(0);
                 self.observe_everything();
             }
+        }
+    }
+
+    /// `F_SETOWN`, and `F_SETOWN_EX` with its structure.
+    fn note_owner_of(&mut self, is_structure: bool) {
+        const F_OWNER_TID: u32 = 0;
+        const F_OWNER_PGRP: u32 = 2;
+        if !is_structure {
+            return self.note_owner(self.arg(2) as i32);
+        }
+        let mut owner = [0u64];
+        if !read_program(self.arg(2), &mut owner) {
+            return;
+        }
+        let (kind, id) = (owner[0] as u32, (owner[0] >> 32) as i32);
+        match kind {
+            F_OWNER_TID if self.is_thread_inside(id as u32) => {}
+            F_OWNER_PGRP => self.note_owner(id.wrapping_neg()),
+            _ => self.note_owner(id),
+        }
+    }
+
+    fn is_thread_inside(&self, tid: u32) -> bool {
+        let mut threads = self.world.thread_map.taken().map(|slot| &self.world.threads[slot]);
+        self.counts_as_supervisor(self.own_pid()) && threads.any(|thread| thread.tid.load(Ordering::Relaxed) == tid)
+    }
+
+    /// The kernel sends a signal to the owner of an open file when it becomes ready. For one that may be outside
+    /// nothing inside may become so before what caused it is committed. A group (a negative number) may have members
+    /// there.
+    fn note_owner(&mut self, id: i32) {
+        let is_inside = id == 0 || id == self.own_pid() || self.known_process(id).is_some();
+        if !is_inside && self.descriptor(self.arg(0)).kind() != FdKind::Outside {
+            self.nothing_is_inside();
         }
     }
 
@@ -184,12 +223,19 @@ impl Call<'_> {
 
     pub fn ioctl(&mut self) {
         const FIOASYNC: u32 = 0x5452;
+        const FIOSETOWN: u32 = 0x8901;
+        const SIOCSPGRP: u32 = 0x8902;
         let entry = self.descriptor(self.arg(0));
         match Ioctl::of(self.arg(1) as u32) {
             Ioctl::Observes => self.read(0),
             Ioctl::Flags => {
-                if self.arg(1) as u32 == FIOASYNC {
-                    self.signal_readiness();
+                let mut owner = [0u64];
+                match self.arg(1) as u32 {
+                    FIOASYNC => self.signal_readiness(),
+                    FIOSETOWN | SIOCSPGRP if read_program_bytes(self.arg(2), &mut owner, 4) => {
+                        self.note_owner(owner[0] as i32);
+                    }
+                    _ => {}
                 }
                 self.change_description(0);
             }

@@ -398,7 +398,7 @@ impl Call<'_> {
             S_IFIFO => self.pipe_entry(stat),
             S_IFSOCK => self.socket_entry(fd, stat),
             S_IFCHR => device_entry(stat),
-            S_IFBLK => FdEntry::new(FdKind::OutsideFile, 0, stat.hash()),
+            S_IFBLK => FdEntry::new(FdKind::OutsideFile, 0, stat.hash()).with(FdEntry::BLOCKS),
             // The kernel's anonymous inode: eventfd, timerfd, signalfd, epoll, inotify, pidfd.
             0 if !self.has_option(option::OUTSIDE_EVENTS) => FdEntry::new(FdKind::Inside, 0, stat.hash()),
             _ => FdEntry::new(FdKind::OutsideFile, 0, stat.hash()),
@@ -479,6 +479,16 @@ pub fn is_carrying_nothing(stat: &Stat) -> bool {
 /// pseudo-terminals.
 pub fn is_terminal(stat: &Stat) -> bool {
     stat.kind() == S_IFCHR && matches!(device_numbers(stat), (4, _) | (5, 0 | 1) | (136..=143, _))
+}
+
+/// Whether others may see that it is opened, and not only what is done with it then: who has the other end of a FIFO,
+/// or what a device leads to. A serial line says it by a wire, a watchdog begins to run, a new terminal gets a name.
+pub fn shows_open(stat: &Stat) -> bool {
+    match stat.kind() {
+        S_IFIFO | S_IFBLK => true,
+        S_IFCHR => !is_carrying_nothing(stat) && !matches!(device_numbers(stat), (5, 0) | (136..=143, _)),
+        _ => false,
+    }
 }
 
 fn device_entry(stat: &Stat) -> FdEntry {

@@ -284,6 +284,10 @@ impl Call<'_> {
     fn take_descriptor(&mut self) {
         self.world.options.fetch_or(agent_abi::option::DESCRIPTORS_TAKEN, Ordering::SeqCst);
         self.barrier();
+        let taken = self.frame.rax;
+        if (taken as i64) >= 0 {
+            self.note_taken_over(taken);
+        }
     }
 
     /// `process_vm_writev` and its kin.
@@ -303,9 +307,28 @@ impl Call<'_> {
         if self.frame.nr == nr::umount2 {
             // Natively only those who use it keep it busy.
             self.await_commit(&self.transactions().dirty());
-            gate::request(Request::LetGo, 0, 0, 0);
+            gate::request(Request::LetGo, self.arg(1), mount_at(self.arg(0), self.arg(1)), 0);
         }
         self.proceed();
         gate::request(Request::Mounts, 0, 0, 0);
+    }
+}
+
+/// The number of the mount that a path leads to, for an `umount2` with these flags; 0 if the kernel does not say.
+fn mount_at(path: u64, flags: u64) -> u64 {
+    const UMOUNT_NOFOLLOW: u64 = 8;
+    const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
+    const AT_NO_AUTOMOUNT: u64 = 0x800;
+    const AT_STATX_DONT_SYNC: u64 = 0x4000;
+    const STATX_MNT_ID: u64 = 0x1000;
+    // stx_mask at 0, stx_mnt_id at 144.
+    let mut found = [0u64; 32];
+    let follows = if flags & UMOUNT_NOFOLLOW != 0 { AT_SYMLINK_NOFOLLOW } else { 0 };
+    let how = AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC | follows;
+    // SAFETY: a whole `struct statx`; the kernel checks the path.
+    unsafe { gate::call(nr::statx, [AT_FDCWD, path, how, STATX_MNT_ID, found.as_mut_ptr() as u64, 0]) };
+    match found[0] & STATX_MNT_ID {
+        0 => 0,
+        _ => found[18],
     }
 }

@@ -166,6 +166,7 @@ impl Call<'_> {
             }
             FdKind::Inside => self.observe(self.object(entry.slot())),
             FdKind::Pseudo | FdKind::Unknown => self.observe_everything(),
+            FdKind::OutsideFile if entry.has(FdEntry::BLOCKS) => self.observe_everything(),
             // Hung up, by whoever had its other side.
             FdKind::Outside
                 if result == 0 && entry.has(FdEntry::TERMINAL) && matches!(self.frame.nr, nr::read | nr::readv) =>
@@ -444,6 +445,10 @@ impl Call<'_> {
                 self.change_file(to);
             }
             FdKind::MemoryFile | FdKind::Inside => {
+                // What comes in while the kernel waits could be read before it is known of.
+                if from.kind() == FdKind::Inside && !self.bound_by_queue(from, self.arg(input), to) {
+                    return;
+                }
                 self.observe_source(from);
                 self.modify(self.object(to.slot()));
                 self.modify(&self.world.messages);

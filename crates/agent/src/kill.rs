@@ -3,7 +3,7 @@
 use crate::clocks::Call;
 use crate::descriptors::is_threaded;
 use crate::gate;
-use agent_abi::PROCESSES_MAX;
+use agent_abi::{Process, PROCESSES_MAX};
 use core::sync::atomic::Ordering;
 use syscall_table::nr;
 
@@ -13,15 +13,11 @@ impl Call<'_> {
     pub fn kill(&mut self, position: u8) {
         // That a signal could be sent to a group, or to all, tells that somebody is there.
         let mut tells_of_many = false;
-        if !self.is_clean() {
+        if !self.is_clean() || self.has_held_output() {
             let pid = self.arg(position) as i32;
             match self.known_process(pid) {
                 Some(target) => {
-                    // COMMAND has its parent outside, who hears at once that it has stopped.
-                    let is_command = target.parent.load(Ordering::Relaxed) as usize >= PROCESSES_MAX;
-                    if is_command && self.sends_stop() {
-                        self.settle();
-                    }
+                    self.settle_before_stop(target);
                     self.modify(&target.clock);
                     self.observe(&target.clock);
                 }
@@ -42,6 +38,19 @@ impl Call<'_> {
         if (is_gone || tells_of_many) && !self.is_clean() {
             self.observe_everything();
         }
+    }
+
+    /// COMMAND has its parent outside, who hears at once that it has stopped.
+    fn settle_before_stop(&mut self, target: &Process) {
+        let is_command = target.parent.load(Ordering::Relaxed) as usize >= PROCESSES_MAX;
+        if is_command && self.sends_stop() {
+            self.settle();
+        }
+    }
+
+    /// What the process has written before must not be overtaken: natively the write would have waited for its reader.
+    fn has_held_output(&self) -> bool {
+        self.process.held_outputs.load(Ordering::Acquire) != 0
     }
 
     fn sends_stop(&self) -> bool {
@@ -79,7 +88,7 @@ impl Call<'_> {
     /// `tkill(tid, …)`.
     pub fn kill_thread(&mut self, position: u8) {
         let tid = self.arg(position) as u32;
-        if !self.is_clean() {
+        if !self.is_clean() || self.has_held_output() {
             let is_known = self.counts_as_supervisor(self.own_pid());
             let target = self
                 .world
@@ -90,7 +99,9 @@ impl Call<'_> {
             match target {
                 Some(target) => {
                     let process = target.process.load(Ordering::Relaxed) as usize % PROCESSES_MAX;
-                    self.modify(&self.world.processes[process].clock);
+                    let target = &self.world.processes[process];
+                    self.settle_before_stop(target);
+                    self.modify(&target.clock);
                 }
                 None => self.settle(),
             }

@@ -5,10 +5,10 @@
 //! directory.
 
 use crate::clocks::Call;
-use crate::descriptors::{Stat, Way, S_IFDIR, S_IFIFO, S_IFREG};
+use crate::descriptors::{shows_open, Stat, Way, S_IFDIR, S_IFREG};
 use crate::gate::{self, EINVAL, ENOENT};
 use crate::memory::read_program;
-use agent_abi::{FdEntry, FdKind, PROCESS_IN_PSEUDO};
+use agent_abi::{FdEntry, FdKind, Request, PROCESS_IN_PSEUDO};
 use commit_clock::Transaction;
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
@@ -60,7 +60,8 @@ pub struct Place {
     pub is_plain: bool,
     /// It names a regular file.
     pub is_file: bool,
-    pub is_fifo: bool,
+    /// Others may see that it is opened.
+    pub shows_open: bool,
 }
 
 /// Look at a name, or at its directory where there is no such name yet. `Err` where the call will fail in the kernel,
@@ -71,13 +72,12 @@ pub fn locate(call: &Call, dir: u64, path: u64, follow: bool) -> Option<Place> {
         Ok(stat) => {
             let kind = stat.kind();
             let is_plain = kind == S_IFREG || kind == S_IFDIR || !follow;
-            let (is_file, is_fifo) = (kind == S_IFREG, kind == S_IFIFO);
             Some(Place {
                 entry: call.file_entry(&stat, Way::Name(dir, path, follow)),
                 exists: true,
                 is_plain,
-                is_file,
-                is_fifo,
+                is_file: kind == S_IFREG,
+                shows_open: shows_open(&stat),
             })
         }
         // The kernel has read the whole of it.
@@ -116,7 +116,7 @@ pub fn locate_parent(call: &Call, dir: u64, path: u64, is_readable: bool) -> Opt
     let name = if end == 0 && dir == AT_FDCWD { here.as_ptr() as u64 } else { parent.as_ptr() as u64 };
     let stat = Stat::of_name(dir, name, flags).ok()?;
     let entry = call.file_entry(&stat, Way::Name(dir, name, true));
-    Some(Place { entry, exists: false, is_plain: true, is_file: false, is_fifo: false })
+    Some(Place { entry, exists: false, is_plain: true, is_file: false, shows_open: false })
 }
 
 /// Whether the word around an address can be read. The kernel reads a signal mask from there, and then finds that it
@@ -272,6 +272,51 @@ impl Call<'_> {
             false => locate(self, dir, path, follows_links(self.frame.nr, &self.frame.args)),
         };
         self.modify_place(place);
+        self.look_again(place, dir, path, follows_links(self.frame.nr, &self.frame.args));
+    }
+
+    /// The call has changed what a name means, or what it names. Somebody may have changed a link or a directory on the
+    /// way since the name was looked at: then it has happened on another file system, and joins there now. (Where there
+    /// is one domain, and that was it, nothing else can be missing.)
+    pub fn look_again(&mut self, place: Option<Place>, dir: u64, path: u64, follow: bool) {
+        let domain_of = |place: Place| (place.entry.kind() == FdKind::DomainFile).then(|| place.entry.domain());
+        let joined = place.and_then(domain_of);
+        let domains = self.transactions().domains();
+        let is_certain = domains == 0 || domains == 1 && joined.is_some() || self.is_replaced();
+        if is_certain || (self.frame.rax as i64) < 0 {
+            return;
+        }
+        let is_removal = matches!(self.frame.nr, nr::unlink | nr::rmdir | nr::unlinkat);
+        let (now, is_as_said) = match is_removal {
+            true => (locate_parent(self, dir, path, true), place.is_some_and(|place| place.exists)),
+            false => {
+                let now = locate(self, dir, path, follow);
+                (now, now.is_some_and(|now| now.exists))
+            }
+        };
+        match now {
+            // There the call has done what it says it has.
+            Some(now) if is_as_said => {
+                if domain_of(now).is_some() && domain_of(now) != joined {
+                    self.tag_made(now.entry);
+                }
+            }
+            // It was turned there and back, or somebody else has made or removed the same.
+            _ => self.tag_anywhere(),
+        }
+    }
+
+    /// Something was changed, nobody knows where: it is in the active transaction of each file system that there is.
+    #[cold]
+    fn tag_anywhere(&self) {
+        for domain in 0..self.transactions().domains() {
+            let is_held = self.transactions().is_held(domain);
+            if is_held || gate::request(Request::Hold, domain as u64, 0, 0) >= 0 {
+                self.world.names.raise(domain, self.join_change(domain));
+                self.end_change(domain, 0);
+            }
+        }
+        self.modify(&self.world.names);
     }
 
     pub fn modify_place(&mut self, place: Option<Place>) {
@@ -301,7 +346,8 @@ impl Call<'_> {
         const AT_SYMLINK_FOLLOW: u64 = 0x400;
         let follows = self.frame.nr == nr::linkat && self.arg(4) & AT_SYMLINK_FOLLOW != 0;
         let from = locate(self, self.directory(from.0), self.arg(from.1), follows);
-        let to = locate(self, self.directory(to.0), self.arg(to.1), false);
+        let (to_dir, to_path) = (self.directory(to.0), self.arg(to.1));
+        let to = locate(self, to_dir, to_path, false);
         from.iter().for_each(|from| self.before_move(from.entry));
         let place = match (from, to) {
             (Some(from), Some(to)) if matches!(from.entry.kind(), FdKind::DomainFile | FdKind::MemoryFile) => {
@@ -312,6 +358,7 @@ impl Call<'_> {
             _ => None,
         };
         self.modify_place(place);
+        self.look_again(place, to_dir, to_path, false);
     }
 
     /// What a name meant so far changes, too.

@@ -1,7 +1,7 @@
 //! Opening files: what is opened, made and emptied, and how little need be looked at for that.
 
 use crate::clocks::Call;
-use crate::descriptors::{Stat, S_IFIFO};
+use crate::descriptors::{shows_open, Stat};
 use crate::gate::{self, EAGAIN};
 use crate::names::{locate, locate_parent, Place, AT_FDCWD, PAGE};
 use agent_abi::{option, FdEntry, FdKind};
@@ -23,9 +23,9 @@ const O_DIRECTORY: u64 = 0o200000;
 /// Words of a `struct open_how` that are looked at; so far it has three.
 const HOW_WORDS: usize = 8;
 
-/// Whether a name leads to a FIFO.
-fn is_fifo(dir: u64, path: u64) -> bool {
-    Stat::of_name(dir, path, 0).is_ok_and(|stat| stat.kind() == S_IFIFO)
+/// Whether others may see that what a name leads to is opened.
+fn shows_open_of(dir: u64, path: u64) -> bool {
+    Stat::of_name(dir, path, 0).is_ok_and(|stat| shows_open(&stat))
 }
 
 /// Where the flags of an open are.
@@ -58,9 +58,9 @@ impl Call<'_> {
             if bits & (O_WRONLY | O_RDWR) != 0
                 && bits & O_PATH == 0
                 && !self.is_settled()
-                && is_fifo(dir, self.arg(path))
+                && shows_open_of(dir, self.arg(path))
             {
-                // Whoever waits at the other end, perhaps outside, sees that this one is opened.
+                // Whoever waits at the other end, perhaps outside, sees that this one is opened; so does a device.
                 self.settle();
             }
             self.proceed_observing();
@@ -146,9 +146,13 @@ impl Call<'_> {
     #[inline(never)]
     fn open_changing(&mut self, dir: u64, path: u64, bits: u64, flags: Flags) {
         let Some(place) = locate(self, dir, path, true) else {
-            self.proceed();
+            let result = self.proceed();
             self.observe_names();
             self.after_open(bits, FdEntry::UNKNOWN);
+            if result >= 0 {
+                // What was in its way has gone since.
+                self.tag_made(self.descriptor(result as u64));
+            }
             return;
         };
         self.expect_new(bits, bits & O_CREAT != 0 && !place.exists);
@@ -156,7 +160,7 @@ impl Call<'_> {
         let makes = bits & O_CREAT != 0 || bits & O_TMPFILE == O_TMPFILE;
         let empties = bits & O_TRUNC != 0 && place.exists;
         let result = match place.entry.kind() {
-            _ if place.is_fifo => {
+            _ if place.shows_open => {
                 self.settle();
                 self.proceed()
             }
@@ -176,11 +180,12 @@ impl Call<'_> {
             _ => self.proceed(),
         };
         self.observe_names();
-        // The name may have been a dangling link, or have been changed meanwhile: then the file was made somewhere else
-        // than it seemed.
+        // The name may have been a dangling link, or have been changed meanwhile: then the file was made, or emptied,
+        // somewhere else than it seemed.
         let is_foreseen = place.entry.kind() == FdKind::DomainFile && place.is_plain;
-        self.after_open(bits, if makes && is_foreseen { made_in(place) } else { FdEntry::UNKNOWN });
-        if result >= 0 && makes && !is_foreseen {
+        let changes = makes || bits & O_TRUNC != 0;
+        self.after_open(bits, if changes && is_foreseen { made_in(place) } else { FdEntry::UNKNOWN });
+        if result >= 0 && changes && !is_foreseen {
             self.tag_made(self.descriptor(result as u64));
         }
         if elided != 0 && result >= 0 {
@@ -246,7 +251,8 @@ impl Call<'_> {
         let is_file =
             place.is_some_and(|place| place.exists && place.is_file && place.entry.kind() == FdKind::DomainFile);
         if !is_file || (self.arg(1) as i64) < 0 || !are_there_leases() {
-            return self.modify_place(place);
+            self.modify_place(place);
+            return self.look_again(place, AT_FDCWD, path, true);
         }
         // SAFETY: the kernel has just read the path, and checks it again.
         let fd = unsafe { gate::call(nr::open, [path, O_WRONLY | O_NONBLOCK | O_CLOEXEC, 0, 0, 0, 0]) };
@@ -254,6 +260,7 @@ impl Call<'_> {
             return self.await_lease();
         }
         self.modify_place(place);
+        self.look_again(place, AT_FDCWD, path, true);
         self.observe_who_delayed();
         if fd >= 0 {
             // SAFETY: no pointers.
@@ -323,12 +330,12 @@ impl Call<'_> {
         }
     }
 
-    /// A file was made, and not where it was expected.
+    /// Something was made or changed, and not where it was expected.
     pub fn tag_made(&self, made: FdEntry) {
         if made.kind() == FdKind::DomainFile {
             // The agent must finish now, perhaps while it is stepped: nothing may wait here for a commit.
             let transaction = self.join_change(made.domain());
-            let place = Place { entry: made, exists: true, is_plain: true, is_file: true, is_fifo: false };
+            let place = Place { entry: made, exists: true, is_plain: true, is_file: true, shows_open: false };
             self.tag_names(place, transaction, true);
             self.end_change(made.domain(), 0);
         }

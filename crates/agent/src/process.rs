@@ -34,6 +34,7 @@ const CLONE_NEWNS: u64 = 0x2_0000;
 const CLONE_NEWIPC: u64 = 0x800_0000;
 const CLONE_NEWPID: u64 = 0x2000_0000;
 const CLONE_IO: u64 = 0x8000_0000;
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 /// All kinds of namespaces: mount, cgroup, UTS, IPC, user, pid, network, time.
 const NAMESPACES: u64 = 0x7e02_0080;
 /// Words of `struct clone_args` that are understood.
@@ -127,6 +128,10 @@ impl Call<'_> {
             // The world's memory is System V memory of this namespace.
             gate::request(Request::Refused, self.frame.nr, 0, 0);
             return self.answer(-EPERM);
+        }
+        if birth.flags & CLONE_INTO_CGROUP != 0 {
+            // Whoever watches that group hears that somebody is in it now.
+            self.settle();
         }
         if self.process.flags.load(Ordering::Relaxed) & PROCESS_CHILDLESS != 0 {
             // First: whoever is told of the child later may wait for it at once.

@@ -162,18 +162,33 @@ impl Call<'_> {
     fn note_received(&self, header: u64) {
         let Some(message) = Message::read(header) else { return };
         let is_whole = message.descriptors(|fd| {
-            let Ok(stat) = Stat::of_fd(fd) else { return };
-            let is_inside = match stat.kind() {
-                S_IFSOCK => self.world.socket_slot(stat.ino).is_some_and(is_pair),
-                S_IFIFO => self.world.is_inside_pipe(stat.hash()),
-                _ => true,
-            };
-            if !is_inside {
-                note_outside_stream(fd);
+            if let Ok(stat) = Stat::of_fd(fd) {
+                self.note_stream(fd, &stat);
             }
         });
         if !is_whole {
             note_outside_stream(FDS_MAX as u64 - 1);
+        }
+    }
+
+    fn note_stream(&self, fd: u64, stat: &Stat) {
+        let is_inside = match stat.kind() {
+            S_IFSOCK => self.world.socket_slot(stat.ino).is_some_and(is_pair),
+            S_IFIFO => self.world.is_inside_pipe(stat.hash()),
+            _ => true,
+        };
+        if !is_inside {
+            note_outside_stream(fd);
+        }
+    }
+
+    /// A descriptor was taken out of a process, which may be outside: then so is what it stands for.
+    pub fn note_taken_over(&self, fd: u64) {
+        self.forget(fd);
+        let Ok(stat) = Stat::of_fd(fd) else { return };
+        self.note_stream(fd, &stat);
+        if stat.kind() == 0 {
+            self.nothing_is_inside();
         }
     }
 
@@ -291,7 +306,7 @@ impl Call<'_> {
     }
 
     /// From now on every pipe, socket and event descriptor may be seen outside.
-    fn nothing_is_inside(&self) {
+    pub fn nothing_is_inside(&self) {
         self.world.options.fetch_or(option::OUTSIDE_EVENTS, Ordering::SeqCst);
     }
 
@@ -434,9 +449,9 @@ impl Call<'_> {
         if words > 0 && read_program(self.arg(1), &mut address[..words]) && address[0] & 0xffff == AF_UNIX {
             let path = (&raw const address as u64) + 2;
             if address[0] >> 16 & 0xff != 0 {
-                if let Some(place) = locate(self, AT_FDCWD, path, false) {
-                    return self.modify_place(Some(place));
-                }
+                let place = locate(self, AT_FDCWD, path, false);
+                self.modify_place(place);
+                return self.look_again(place, AT_FDCWD, path, false);
             }
         }
         self.proceed();

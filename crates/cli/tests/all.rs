@@ -75,6 +75,7 @@ mod inherited;
 mod mounts;
 mod outside;
 mod outside_guesses;
+mod overtaken;
 mod quotas;
 mod refused_programs;
 mod signals;

@@ -307,7 +307,6 @@ fn a_file_system_may_become_read_only_when_all_is_committed() {
             ["echo text > disk/file", "mount -o remount,ro disk", "umount disk/.", "echo > disk/other", "echo end"];
         fs::write(disk.scene.path("script"), lines.join("\n")).unwrap();
         let done = disk.scene.run("run -- sh script");
-        // btrfs stays open, so that it cannot be unmounted.
         assert_eq!((done.status, done.stderr.contains("speculator")), (0, false), "{mkfs}: {}", done.stderr);
         assert!(done.stdout.ends_with("end\n"), "{mkfs}: {}", done.stderr);
     }

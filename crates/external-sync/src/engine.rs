@@ -99,8 +99,10 @@ pub struct Handles {
     pub roots: [Option<Arc<Root>>; DOMAINS_MAX],
     /// For each domain the error of a flush that somebody else has made. The engine ends the world for it.
     pub failed: [Option<io::Error>; DOMAINS_MAX],
-    /// Bit d: it stays open until the world ends.
+    /// Bit d: it stays open until the world ends, or somebody inside unmounts it.
     pub kept_open: u32,
+    /// Somebody inside has taken a mount away that may still be in use (`MNT_DETACH`).
+    pub has_leftovers: bool,
     /// Bit d: one fsync commits everything, because the journal takes data and metadata alike (ext4, data=journal).
     pub whole_journal: u32,
     /// For each domain the file that may be flushed alone.
@@ -136,7 +138,14 @@ impl Handles {
 
     /// Close a domain's file system unless something there is uncommitted, about to be changed, or mapped.
     pub fn let_go(&mut self, world: &World, domain: usize) {
-        if self.kept_open & (1 << domain) != 0 || self.roots[domain].is_none() {
+        if self.kept_open & (1 << domain) == 0 {
+            self.close(world, domain);
+        }
+    }
+
+    /// The same of any: who calls this looks afterwards whether it is mounted, and what has its number then.
+    pub fn close(&mut self, world: &World, domain: usize) {
+        if self.roots[domain].is_none() {
             return;
         }
         let handles = world.thread_map.taken().map(|i| &world.threads[i].handle);

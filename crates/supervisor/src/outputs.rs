@@ -8,8 +8,11 @@ use external_sync::engine::{self, announce};
 use output::{OutputQueues, QueueId, Release, Why, WriterId};
 use procfs::ProcessId;
 use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, UCred};
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -53,6 +56,8 @@ struct Held {
     bytes: Vec<u8>,
     written: usize,
     since: Instant,
+    /// Who it is from, for a socket whose reader may ask.
+    sender: Option<UCred>,
 }
 
 #[derive(Debug, Default)]
@@ -118,6 +123,18 @@ impl Outputs {
 
     /// Take output for later.
     pub fn take(&self, target: &Target, process: WriterId, clock: Clock, bytes: Vec<u8>) -> Taken {
+        self.take_from(target, process, clock, bytes, None)
+    }
+
+    /// The same; it leaves as if `sender` wrote it then.
+    pub fn take_from(
+        &self,
+        target: &Target,
+        process: WriterId,
+        clock: Clock,
+        bytes: Vec<u8>,
+        sender: Option<UCred>,
+    ) -> Taken {
         let len = bytes.len();
         let mut state = self.state();
         if state.targets.get(&target.queue()).is_some_and(|known| known.dev != target.dev) {
@@ -126,7 +143,7 @@ impl Outputs {
         let committed = self.world.transactions.committed();
         state.queues.on_committed(&committed);
         self.let_pass(&mut state);
-        let held = Held { bytes, written: 0, since: Instant::now() };
+        let held = Held { bytes, written: 0, since: Instant::now(), sender };
         match state.queues.push(target.queue(), process, clock, held, len) {
             Ok(_) => {}
             Err(error) if error.why == Why::Full => return Taken::Full,
@@ -228,7 +245,7 @@ impl Outputs {
             if held.written == held.bytes.len() {
                 return self.left(release); // The end of a stream: its descriptor goes with the entry.
             }
-            match write_some(target, &held.bytes[held.written..]) {
+            match write_some(target, &held.bytes[held.written..], held.sender) {
                 Progress::Wrote(n) => {
                     held.written += n;
                     if held.written == held.bytes.len() {
@@ -366,13 +383,14 @@ enum Progress {
 }
 
 /// One write that does not wait for the reader.
-fn write_some(target: &Target, bytes: &[u8]) -> Progress {
+fn write_some(target: &Target, bytes: &[u8], sender: Option<UCred>) -> Progress {
     const PIPE_BUF: usize = 4096;
     const TERMINAL_CHUNK: usize = 2048;
     let result = match target.kind {
-        TargetKind::Socket => {
-            rustix::net::send(&target.fd, bytes, rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL)
-        }
+        TargetKind::Socket => match sender {
+            Some(sender) => send_as(target, bytes, sender),
+            None => rustix::net::send(&target.fd, bytes, AT_ONCE),
+        },
         kind => {
             if !has_room(target) {
                 return Progress::NoRoom;
@@ -386,6 +404,27 @@ fn write_some(target: &Target, bytes: &[u8]) -> Progress {
         Err(rustix::io::Errno::AGAIN) => Progress::NoRoom,
         Err(rustix::io::Errno::INTR) => Progress::Wrote(0),
         Err(_) => Progress::Broken,
+    }
+}
+
+const AT_ONCE: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
+
+/// With the credentials that the kernel would have noted had the process written it. It may have ended since: nobody
+/// can be named then but us, as the same user.
+fn send_as(target: &Target, bytes: &[u8], sender: UCred) -> rustix::io::Result<usize> {
+    let send = |sender: UCred| {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmCredentials(sender));
+        rustix::net::sendmsg(&target.fd, &[IoSlice::new(bytes)], &mut control, AT_ONCE)
+    };
+    let is_refused = |error| matches!(error, Errno::SRCH | Errno::PERM);
+    match send(sender) {
+        Err(error) if is_refused(error) => match send(UCred { pid: rustix::process::getpid(), ..sender }) {
+            Err(error) if is_refused(error) => rustix::net::send(&target.fd, bytes, AT_ONCE),
+            sent => sent,
+        },
+        sent => sent,
     }
 }
 

@@ -6,8 +6,10 @@ use crate::outputs::{Taken, Target, TargetKind};
 use crate::spent::Cause;
 use agent_abi::{hash_object, Frame, Request};
 use commit_clock::DOMAINS_MAX;
-use procfs::{MagicLink, ThreadId};
+use external_sync::domain::Place;
+use procfs::{MagicLink, ProcessId, ThreadId};
 use rustix::fs::{FileType, OFlags};
+use rustix::net::UCred;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -44,7 +46,7 @@ impl Supervisor {
             Some(Request::Mounts) => self.mounts(),
             Some(Request::Device) => self.learn_device(tid, a as i32, b),
             Some(Request::Hold) => self.hold_domain(Some(tid), a as usize).map(|()| 0).map_err(errno),
-            Some(Request::LetGo) => self.let_go_domains(),
+            Some(Request::LetGo) => self.let_go_domains(a, b),
             Some(Request::Refused) => self.refused(tid, a, b),
             Some(Request::Fatal) => self.fatal(tid, a),
             Some(Request::HoldEnd) => self.hold_end(tid, a as i32),
@@ -77,7 +79,8 @@ impl Supervisor {
         // After the bytes were read: what is in shared memory may have changed since the call was made.
         let clock = self.dependencies_of_process(process);
         let len = bytes.len() as u64;
-        let taken = self.outputs.take(&target, id, clock, bytes);
+        let sender = self.sender_to(&target, tid, process);
+        let taken = self.outputs.take_from(&target, id, clock, bytes, sender);
         // The writer asks for what it knew before: this may be a later transaction.
         if taken != Taken::No && self.world().transactions.request(&clock) {
             external_sync::engine::ring(self.world());
@@ -87,6 +90,27 @@ impl Supervisor {
             Taken::Full => Err(libc::EAGAIN),
             Taken::No => Err(libc::EOPNOTSUPP),
         }
+    }
+
+    /// As whom the process has to be named to who asks for that with each message of a Unix socket (`SO_PASSCRED`).
+    /// Only root may send as another.
+    fn sender_to(&mut self, target: &Target, tid: ThreadId, process: usize) -> Option<UCred> {
+        use rustix::net::{sockopt::socket_domain, AddressFamily};
+        use rustix::process::{getgid, getuid, Gid, Pid, Uid};
+        let is_unix = || socket_domain(&target.fd).is_ok_and(|domain| domain == AddressFamily::UNIX);
+        if target.kind != TargetKind::Socket || !self.is_root_user || !is_unix() {
+            return None;
+        }
+        let pid = Pid::from_raw(self.pid_of(tid).ok()?.as_raw())?;
+        let flags = self.world().processes[process].flags.load(Ordering::Relaxed);
+        let (uid, gid) = match flags & agent_abi::PROCESS_PRIVILEGES {
+            0 => (getuid(), getgid()),
+            _ => {
+                let status = procfs::Status::of(tid).ok()?;
+                (Uid::from_raw(status.users().ok()?[0]), Gid::from_raw(status.groups().ok()?[0]))
+            }
+        };
+        Some(UCred { pid, uid, gid })
     }
 
     /// The bytes that a call writes, and where to; `None` if the program has to write itself.
@@ -165,7 +189,10 @@ impl Supervisor {
 
     fn learn_device(&mut self, tid: ThreadId, fd: i32, dev: u64) -> std::result::Result<u64, i32> {
         let mount = procfs::descriptor_field(tid, fd, "mnt_id").ok().and_then(|number| number.parse().ok());
-        let place = mount.map_or(external_sync::domain::Place::Outside, |mount| self.domains.learn(dev, mount));
+        let place = mount.map_or(Place::Outside, |mount| match self.domains.learn(dev, mount) {
+            Place::Outside if is_pseudo_for(tid, mount) => Place::Pseudo,
+            place => place,
+        });
         crate::devices::set_device(self.world(), dev, place);
         Ok(0)
     }
@@ -213,8 +240,12 @@ impl Supervisor {
         is_mapped
     }
 
-    fn let_go_domains(&mut self) -> std::result::Result<u64, i32> {
+    /// Somebody inside is about to unmount this mount, with these flags.
+    fn let_go_domains(&mut self, flags: u64, mount: u64) -> std::result::Result<u64, i32> {
         let world = self.world();
+        self.domains.refresh().map_err(errno)?;
+        let may_go = self.goes_with_its_mounts(flags);
+        let goes = self.domains.domain_of_mount(mount).filter(|_| may_go);
         let is_mapped: Vec<bool> = (0..world.transactions.domains()).map(|domain| self.is_mapped(domain)).collect();
         let mut handles = self.handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         for (domain, _) in is_mapped.iter().enumerate().filter(|(_, &is_mapped)| !is_mapped) {
@@ -227,8 +258,28 @@ impl Supervisor {
                 return Err(libc::EIO);
             }
         }
-        (0..world.transactions.domains()).for_each(|domain| handles.let_go(world, domain));
+        for domain in 0..world.transactions.domains() {
+            match goes.is_some_and(|goes| usize::from(goes.0) == domain) {
+                true => handles.close(world, domain),
+                false => handles.let_go(world, domain),
+            }
+        }
         Ok(0)
+    }
+
+    /// Whether a file system is gone for the world when no mount of it is left here: nobody has taken one lazily away,
+    /// and may use what is left, and nobody has mounts of his own.
+    fn goes_with_its_mounts(&self, flags: u64) -> bool {
+        const MNT_DETACH: u64 = libc::MNT_DETACH as u64;
+        let mounts = |process: procfs::TaskId| MagicLink::Namespace("mnt").shown(process);
+        let own = mounts(ProcessId::own().into()).ok();
+        let has_same = |tid: &ThreadId| match mounts((*tid).into()) {
+            Ok(other) => Some(other) == own,
+            Err(error) => error.is_gone(),
+        };
+        let mut handles = self.handles.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        handles.has_leftovers |= flags & MNT_DETACH != 0;
+        !handles.has_leftovers && self.tracees.keys().all(has_same)
     }
 
     fn refused(&mut self, tid: ThreadId, nr: u64, argument: u64) -> std::result::Result<u64, i32> {
@@ -250,6 +301,13 @@ impl Supervisor {
         self.front.tell(&Message::Warning { text: format!("the agent of thread {tid} could not go on (line {line})") });
         Ok(0)
     }
+}
+
+/// Whether a mount that a thread has, perhaps in a namespace of its own, is an interface to the kernel, as the `/proc`
+/// of a container: whoever reads there learns what others do.
+fn is_pseudo_for(tid: ThreadId, mount: u64) -> bool {
+    let mounts = procfs::mountinfo::of(tid).unwrap_or_default();
+    mounts.iter().any(|one| one.id == mount && external_sync::domain::is_pseudo(&one.fs_type))
 }
 
 /// Whether a thread's process has a file of this device mapped shared.
@@ -367,7 +425,7 @@ fn target_of(fd: OwnedFd) -> Option<Target> {
     let fd = match kind {
         TargetKind::Socket => fd,
         // When there is room at all, there is room for what is written at once.
-        TargetKind::Pipe => without_waiting(&fd).unwrap_or(fd),
+        TargetKind::Pipe => pipe_without_waiting(&fd, flags).unwrap_or(fd),
         TargetKind::Terminal => without_waiting(&fd)?,
     };
     Some(Target { object, dev: stat.st_dev, kind, fd: Arc::new(fd) })
@@ -380,6 +438,15 @@ fn without_waiting(fd: &OwnedFd) -> Option<OwnedFd> {
     let path = procfs::own_path(fd);
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     File::options().write(true).custom_flags(flags).open(path).ok().map(OwnedFd::from)
+}
+
+/// The same pipe, where each write is a packet if it was so before (pipe(2), `O_DIRECT`). It cannot be opened so.
+fn pipe_without_waiting(fd: &OwnedFd, flags: OFlags) -> Option<OwnedFd> {
+    let pipe = without_waiting(fd)?;
+    match flags.contains(OFlags::DIRECT) {
+        true => rustix::fs::fcntl_setfl(&pipe, OFlags::NONBLOCK | OFlags::DIRECT).ok().map(|()| pipe),
+        false => Some(pipe),
+    }
 }
 
 /// An outside pipe or socket, in whatever state.

@@ -39,20 +39,25 @@ static void outside_lock_given_up(int r) {
     if (r == A) fd = fifo(), ck(flock(fd, LOCK_EX)), ms(100), dirty(), ck(flock(fd, LOCK_UN));
     if (r == B) until_unlocked(fifo());
 }
-// And on one that belongs to B's process: the kernel shows it to everybody.
-static int foreign(void) {
-    char name[32];
+static pid_t pid_of_b(void) {
     pid_t pid;
     int f = ck(open("pid", O_RDONLY));
-    must(ck(read(f, &pid, sizeof pid)) == sizeof pid), close(f);
-    sprintf(name, "/proc/%d/status", pid);
-    return ck(open(name, O_RDONLY));
+    must(ck(read(f, &pid, sizeof pid)) == sizeof pid);
+    return close(f), pid;
 }
-static void until_foreign_unlocked(void) {
+static void tell_pid(void) {
     pid_t pid = getpid();
     int f = ck(open("pid", O_WRONLY | O_CREAT, 0600));
     must(ck(write(f, &pid, sizeof pid)) == sizeof pid), close(f);
-    until_unlocked(foreign());
+}
+// And on one that belongs to B's process: the kernel shows it to everybody.
+static int foreign(void) {
+    char name[32];
+    sprintf(name, "/proc/%d/status", pid_of_b());
+    return ck(open(name, O_RDONLY));
+}
+static void until_foreign_unlocked(void) {
+    tell_pid(), until_unlocked(foreign());
 }
 static void outside_lock_closed(int r) {
     if (r == A) fd = foreign(), ck(flock(fd, LOCK_EX)), ms(100), dirty(), close(fd);
@@ -278,6 +283,44 @@ static void outside_spliced_by_two(int r) {
     must(*buf == 'x'), saw();
 }
 
+// Signals that the kernel sends to the owner of an open file: A has made B the owner of a pipe inside.
+static void signalled_by(int how) {
+    pid_t pid = pid_of_b();
+    struct f_owner_ex owner = {F_OWNER_PID, pid};
+    ck(pipe(p));
+    if (how == 0) ck(fcntl(p[0], F_SETOWN, pid));
+    if (how == 1) ck(fcntl(p[0], F_SETOWN_EX, &owner));
+    if (how == 2) ck(ioctl(p[0], FIOSETOWN, &pid));
+    ck(fcntl(p[0], F_SETFL, O_ASYNC)), dirty(), ck(write(p[1], "x", 1));
+}
+static void until_signalled(void) {
+    sigset_t set;
+    sigemptyset(&set), sigaddset(&set, SIGIO), ck(sigprocmask(SIG_BLOCK, &set, 0));
+    tell_pid(), ready_now();
+    must(sigwaitinfo(&set, 0) == SIGIO), saw();
+}
+static void outside_owner(int r) {
+    if (r == A) signalled_by(0);
+    if (r == B) until_signalled();
+}
+static void outside_owner_structure(int r) {
+    if (r == A) signalled_by(1);
+    if (r == B) until_signalled();
+}
+static void outside_owner_request(int r) {
+    if (r == A) signalled_by(2);
+    if (r == B) until_signalled();
+}
+// A counter that A has taken out of B.
+static void outside_counter(int r) {
+    enum { NUMBER = 50, PIDFD_OPEN = 434, PIDFD_GETFD = 438 };
+    unsigned long one = 1;
+    if (r == A) fd = ck(syscall(PIDFD_GETFD, ck(syscall(PIDFD_OPEN, pid_of_b(), 0)), NUMBER, 0)), dirty(), ck(write(fd, &one, sizeof one));
+    if (r != B) return;
+    ck(dup2(ck(eventfd(0, 0)), NUMBER)), tell_pid(), ready_now();
+    must(ck(read(NUMBER, &one, sizeof one)) == sizeof one), saw();
+}
+
 // The working directory stays over an exec.
 static void proc_relative_after_exec(int r) {
     char name[32];
@@ -295,5 +338,6 @@ CASES(outside) = {
     WA(outside_lease_open), WA(outside_lease_creat), WA(outside_lease_openat2), WA(outside_lease_truncate),
     WL(outside_group_joined), WL(outside_group_left), WL(outside_port_shared),
     WL(outside_corked), WL(outside_corked_datagram), WL(outside_refused), WA(outside_refused_exit),
-    WA(outside_refused_killed), WL(outside_spliced_by_two), FR(page_not_copied), CH(proc_relative_after_exec),
+    WA(outside_refused_killed), WL(outside_spliced_by_two), WL(outside_owner), WL(outside_owner_structure), WL(outside_owner_request),
+    WL(outside_counter), FR(page_not_copied), CH(proc_relative_after_exec),
 };

@@ -37,7 +37,7 @@ impl Domain {
 
     /// Whether it need not be open while nothing of it is uncommitted. Its device number is a block device's: whatever
     /// file system has the number next has a disk of its own. A number without a device may be that of anything next,
-    /// and then stand for something else.
+    /// and then stand for something else: such a one is closed only when it is unmounted from inside.
     pub fn can_be_closed(&self) -> bool {
         rustix::fs::major(self.file_system.dev) != 0
     }
@@ -97,6 +97,20 @@ impl DomainTable {
     /// A domain by number.
     pub fn domain(&self, id: DomainId) -> &Domain {
         &self.domains[usize::from(id.0)]
+    }
+
+    /// The domain that a mount shows, by the number of that.
+    pub fn domain_of_mount(&self, id: u64) -> Option<DomainId> {
+        let file_system = self.found.iter().find(|found| found.mount_id == id)?;
+        match self.place(file_system.dev) {
+            Some(Place::Domain(domain)) => Some(domain),
+            _ => None,
+        }
+    }
+
+    /// Whether it is mounted, and its number its own.
+    pub fn is_mounted(&self, domain: &Domain) -> bool {
+        self.place(domain.file_system.dev) == Some(Place::Domain(domain.id))
     }
 
     /// Where files with this `st_dev` are; `None` when no mount has this number (pipes, sockets and memfds; files on
