@@ -8,6 +8,7 @@ use std::fs;
 use std::io::{IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -134,9 +135,10 @@ fn what_was_held_is_from_who_has_written_it() {
         return;
     }
     let own = "echo changed > changed; echo $$; sleep 1";
-    let others = "echo changed > changed; exec setpriv --reuid=65534 --clear-groups sh -c 'echo $$; sleep 1'";
+    let others = "exec setpriv --reuid=65534 --clear-groups sh -c 'echo changed > changed; echo $$; sleep 1'";
     for (script, user) in [(own, 0), (others, OTHER)] {
         let scene = Scene::new();
+        fs::set_permissions(scene.path("."), fs::Permissions::from_mode(0o777)).unwrap();
         let (outside, inside) = UnixStream::pair().unwrap();
         rustix::net::sockopt::set_socket_passcred(&outside, true).unwrap();
         let mut program = command(&scene, &["sh", "-c", script]);

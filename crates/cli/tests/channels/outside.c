@@ -287,7 +287,7 @@ static void outside_spliced_by_two(int r) {
 static void signalled_by(int how) {
     pid_t pid = pid_of_b();
     struct f_owner_ex owner = {F_OWNER_PID, pid};
-    ck(pipe(p));
+    ck(how == 2 ? socketpair(AF_UNIX, SOCK_STREAM, 0, p) : pipe(p)); // Only sockets know the request.
     if (how == 0) ck(fcntl(p[0], F_SETOWN, pid));
     if (how == 1) ck(fcntl(p[0], F_SETOWN_EX, &owner));
     if (how == 2) ck(ioctl(p[0], FIOSETOWN, &pid));
