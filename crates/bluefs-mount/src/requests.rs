@@ -55,8 +55,8 @@ pub struct Requests {
 }
 
 impl Requests {
-    pub fn new(volume: Arc<Volume>) -> Requests {
-        Requests { volume, threads: Threads::default() }
+    pub fn new(volume: Arc<Volume>, threads: Threads) -> Requests {
+        Requests { volume, threads }
     }
 
     /// Carries a request out.
@@ -71,8 +71,9 @@ impl Requests {
         work: impl FnOnce(&Volume, Who) -> T + Send + 'static,
         tell: impl FnOnce(T) + Send + 'static,
     ) {
+        let (caller, volume) = (Caller::of(Who::of(request)), self.volume.clone());
         let (work, tell) = self.parts(request, work, tell);
-        self.threads.run(work, tell);
+        self.threads.run(work, tell, move || volume.is_given_up(&caller));
     }
 
     /// The same of one for which others may wait: who closes a file gives its locks back, and a lease is given back
