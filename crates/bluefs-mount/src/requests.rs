@@ -20,7 +20,7 @@ use fuser::{
 
 use crate::caller::{Caller, Who};
 use crate::convert;
-use crate::filesystem::{xattr_name, Create, Found, Volume, WRITE_BYTES_MAX};
+use crate::filesystem::{xattr_name, xattr_name_to_set, Create, Found, Volume, WRITE_BYTES_MAX};
 use crate::kernel::Telling;
 use crate::locks::Wanted;
 use crate::threads::Threads;
@@ -503,7 +503,7 @@ impl Filesystem for Requests {
             _ => Err(Errno::INVAL),
         };
         let change = mode.and_then(|mode| {
-            let (ino, name, value) = (convert::ino(ino), xattr_name(name)?, value.to_vec());
+            let (ino, name, value) = (convert::ino(ino), xattr_name_to_set(name)?, value.to_vec());
             Ok(Change::SetXattr { ino, name, value, mode })
         });
         self.change(request, change, reply);
