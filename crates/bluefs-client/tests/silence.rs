@@ -57,7 +57,7 @@ fn who_only_hears_what_others_change_says_that_it_is_there() {
     assert!(client.is_connected());
 }
 
-/// Found with a server that was stopped (SIGSTOP): what the client asked, whether it was there, counted as a word of it.
+/// Found with a server that was stopped (SIGSTOP): the client's own `ping` counted as a word of the server.
 #[test]
 fn a_server_that_says_nothing_any_more_is_given_up_while_it_is_asked() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

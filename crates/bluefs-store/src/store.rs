@@ -372,8 +372,8 @@ impl Store {
         self.log.segment_bytes()
     }
 
-    /// Whether the disk has so little room left that what takes more of it should be refused. A store whose disk is full
-    /// ends, and cannot be opened before there is room. `used_bytes`: of the contents of all volumes.
+    /// Whether the disk has so little room left that what takes more of it should be refused. A store whose disk is
+    /// full ends, and cannot be opened before there is room. `used_bytes`: of the contents of all volumes.
     pub fn is_short(&self, used_bytes: u64) -> Result<bool, StoreError> {
         let room = self.log.room(STATE).map_err(StoreError::io("look at the store's disk"))?;
         Ok(room.is_some_and(|room| is_short(room, used_bytes, self.log.segment_bytes())))

@@ -33,8 +33,7 @@ pub const QUIET_MS: Millis = 1_000;
 const CHANGED_MAX: usize = 65_536;
 /// Leases of one session, at most.
 pub const HELD_MAX: usize = 16_384;
-/// How often it is looked, for sessions that have so many, which of all leases are over, ms. To look at all takes some
-/// milliseconds, and one answer may ask for a thousand leases.
+/// How often it is looked, for who has so many, which of all leases are over, ms: that takes milliseconds.
 const SWEEP_EVERY_MS: Millis = 50;
 /// Groups on which one session may have exclusive leases or wait for them, and that all may wait for: a turn of the
 /// server looks at each.
@@ -586,18 +585,15 @@ mod tests {
         assert_eq!(leases.grant(A, Group(1 << 40), 950), None);
         assert_eq!(leases.grant(A, Group(1 << 40), 1000), Some(2000));
         assert_eq!(leases.count(A), 1);
-        leases.expire_all(2000);
-        assert_eq!(leases.count(A), 0);
     }
 
-    /// Each request for a lease too many looked at all leases: a listing of a thousand names took the server seconds.
     #[test]
     fn who_has_as_many_as_one_may_have_costs_the_others_no_time() {
         let mut leases = Leases::new(10_000);
         (0..HELD_MAX as u64).for_each(|group| _ = leases.grant(A, Group(group), 0));
         let begun = std::time::Instant::now();
         assert!((0..5000).all(|group| leases.grant(A, Group((1 << 40) + group), 100).is_none()));
-        assert!(begun.elapsed() < std::time::Duration::from_secs(5), "{:?}", begun.elapsed());
+        assert!(begun.elapsed().as_secs() < 5);
     }
 
     #[test]
