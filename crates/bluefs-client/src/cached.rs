@@ -10,7 +10,7 @@ use bluefs_wire::{Reply, Request};
 
 use crate::ahead::SMALL_BYTES;
 use crate::cache::Said;
-use crate::client::{Client, GivesUp};
+use crate::client::{Asked, Client, GivesUp};
 use crate::state::State;
 use crate::wakers::Event;
 
@@ -166,19 +166,21 @@ impl Client {
             return self.read(cred, ino, offset, len, gives_up).map(|_| ());
         }
         let group = ino.group();
-        let tag = self.begin(|state| state.ask(|tag| Request::LeaseNow { tag, group }))?;
+        let asked = |tag| Asked { client: self, tag };
+        let lease = asked(self.begin(|state| state.ask(|tag| Request::LeaseNow { tag, group }))?);
         // Behind the request for the lease, so that nothing changes in between. How long the file is is known, too.
         let inode = self.begin(|state| {
             let (cred, query) = (cred.clone(), Query::Inode(ino));
             state.cache.inode(ino).is_none().then(|| state.ask(|tag| Request::AskLeased { tag, cred, query }))
         })?;
+        let inode = inode.map(asked);
         if self.state().cached(cred, &query) == Said::Unknown {
             self.read(cred, ino, offset, len, gives_up)?;
         }
-        if let Some(tag) = inode {
-            self.reply(tag, gives_up)?;
+        if let Some(inode) = inode {
+            self.reply(inode.tag, gives_up)?;
         }
-        if !matches!(self.reply(tag, gives_up)?, Reply::Leased { granted: true, .. }) {
+        if !matches!(self.reply(lease.tag, gives_up)?, Reply::Leased { granted: true, .. }) {
             // Somebody waits to write, which goes on as soon as all have given their leases back.
             std::thread::sleep(REFUSED_PAUSE);
         }
@@ -208,7 +210,7 @@ impl Client {
     /// Makes something with these rights that belongs to another user.
     pub fn create_for(&self, cred: &Cred, mut create: Change, uid: u32, gives_up: GivesUp) -> Result<Told, Errno> {
         const SET_IDS: u16 = 0o6000;
-        let (number, lent_to) = self.borrow_ino()?;
+        let (number, lent_to) = self.borrow_ino(gives_up)?;
         let Change::Create { ino, kind, mode, .. } = &mut create else { return Err(Errno::INVAL) };
         *ino = Some(number);
         // Another owner takes them away, but for those of directories.
@@ -261,19 +263,20 @@ impl Client {
 
     /// What the cache says, with leases that are asked for if only these are missing.
     fn known(&self, cred: &Cred, query: &Query, gives_up: GivesUp) -> Option<Result<Answer, Errno>> {
-        let mut tags = Vec::new();
+        let mut asked = Vec::new();
         {
             let mut state = self.state();
             match state.cached(cred, query) {
                 Said::Known(known, _) => return Some(known),
                 Said::Lacks(groups) if groups.len() <= LEASES_MAX && state.output.is_some() => {
-                    tags.extend(groups.into_iter().map(|group| state.ask(|tag| Request::Lease { tag, group })));
+                    let mut ask = |group| state.ask(|tag| Request::Lease { tag, group });
+                    asked.extend(groups.into_iter().map(|group| Asked { client: self, tag: ask(group) }));
                 }
                 _ => return None,
             }
         }
-        for tag in tags {
-            if let Err(errno) = self.reply(tag, gives_up) {
+        for one in asked {
+            if let Err(errno) = self.reply(one.tag, gives_up) {
                 return Some(Err(errno));
             }
         }

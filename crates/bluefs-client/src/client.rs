@@ -14,7 +14,7 @@ use bluefs_wire::{frame, LockRequest, Refusal, Reply, Request, PROTOCOL_VERSION}
 
 use crate::address::Address;
 use crate::disk::Disk;
-use crate::line::{self, ConnectError, Line, SILENCE_MAX};
+use crate::line::{self, ConnectError, Due, Line, Pulse};
 use crate::state::{Counts, Output, State};
 use crate::wakers::Event;
 use crate::{Front, OnDisconnect, Ticket};
@@ -69,6 +69,12 @@ pub struct Opening<'c> {
     client: &'c Client,
     number: u64,
     opened: Option<Ino>,
+}
+
+/// Something that was asked. With it goes whoever waits for the reply.
+pub(crate) struct Asked<'c> {
+    pub client: &'c Client,
+    pub tag: u64,
 }
 
 /// Whether somebody who waits is to give up: they get EINTR.
@@ -253,19 +259,19 @@ impl Client {
     }
 
     /// A number for a new inode, and the session to which it is lent. Some are borrowed if there is none.
-    pub(crate) fn borrow_ino(&self) -> Result<(Ino, SessionId), Errno> {
+    pub(crate) fn borrow_ino(&self, gives_up: GivesUp) -> Result<(Ino, SessionId), Errno> {
         loop {
             if let Some(taken) = self.state().take_ino() {
                 return Ok(taken);
             }
-            let group = self.lend()?;
+            let group = self.lend(gives_up)?;
             self.state().put_group(group);
         }
     }
 
     /// Borrows numbers for 64 inodes.
-    pub fn lend(&self) -> Result<Group, Errno> {
-        match self.request(&|| false, |tag| Request::Lend { tag })? {
+    pub fn lend(&self, gives_up: GivesUp) -> Result<Group, Errno> {
+        match self.request(gives_up, |tag| Request::Lend { tag })? {
             Reply::Lent { group, .. } => Ok(group),
             _ => Err(PROTOCOL),
         }
@@ -326,9 +332,14 @@ impl Client {
 
     /// Waits for the reply with this tag.
     pub(crate) fn reply(&self, tag: u64, gives_up: GivesUp) -> Result<Reply, Errno> {
-        let reply = self.wait(Event::Reply(tag), gives_up, |state| state.take_reply(tag));
+        let mut reply = self.wait(Event::Reply(tag), gives_up, |state| state.take_reply(tag));
         if reply == Err(INTERRUPTED) {
-            self.state().forget(tag);
+            let mut state = self.state();
+            // It may have come just now. A lock that was given is the caller's, or the session would keep it.
+            match state.take_reply(tag) {
+                Some(there) => reply = there,
+                None => state.forget(tag),
+            }
         }
         match reply? {
             Reply::Error { errno, .. } => Err(errno),
@@ -382,6 +393,12 @@ impl Client {
         };
         state.wakers.leave(event, number);
         result
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        self.client.state().forget(self.tag);
     }
 }
 
@@ -525,6 +542,7 @@ impl Shared {
         let Line { mut receiver, mut sender, .. } = line;
         let Ok(cutter) = sender.cutter() else { return Ended::Unanswered };
         sender.set_counter(self.sent.clone());
+        let waited = sender.waited_counter();
         let (output, rest) = outbox(sender);
         let sending = std::thread::Builder::new().name("send".to_owned()).spawn(move || rest.send(drop));
         let Ok(sending) = sending else { return Ended::Unanswered };
@@ -544,8 +562,8 @@ impl Shared {
             state.connected(output.clone());
             state.wakers.wake_all();
         }
-        let (mut heard, mut received, mut sent) = (Instant::now(), 0, 0);
-        let mut ended = Ended::Unanswered;
+        let mut pulse = Pulse::begin(Instant::now(), self.sent.load(Ordering::Relaxed));
+        let (mut received, mut ended) = (0, Ended::Unanswered);
         loop {
             let next = receiver.receive::<Reply>();
             self.received.fetch_add(receiver.received() - received, Ordering::Relaxed);
@@ -559,24 +577,19 @@ impl Shared {
                     break;
                 }
                 Ok(Some(reply)) => {
-                    heard = Instant::now();
+                    pulse.heard(Instant::now());
                     if is_answer(&reply) {
                         ended = Ended::Answered;
                     }
                     self.take_in(reply);
                 }
-                Err(error) if bluefs_net::is_timeout(&error) => {
-                    // Contents have no replies: as long as the other end takes them in it is there.
-                    let sent_now = self.sent.load(Ordering::Relaxed);
-                    if std::mem::replace(&mut sent, sent_now) != sent_now {
-                        heard = Instant::now();
-                    }
-                    if heard.elapsed() >= SILENCE_MAX {
-                        break;
-                    }
-                    Output::send(&output, Request::Ping { tag: 0 });
-                }
+                Err(error) if bluefs_net::is_timeout(&error) => {}
                 Ok(None) | Err(_) => break,
+            }
+            match pulse.look(Instant::now(), self.sent.load(Ordering::Relaxed), waited.load(Ordering::Relaxed)) {
+                Due::Nothing => {}
+                Due::Ping => Output::send(&output, Request::Ping { tag: 0 }),
+                Due::End => break,
             }
         }
         drop(output);

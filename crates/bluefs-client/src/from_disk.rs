@@ -13,7 +13,7 @@ use bluefs::{Change, Cred, Csn, Ino, Interval};
 use bluefs_wire::{Request, VERSIONS_MAX};
 
 use crate::cache::whole_blocks;
-use crate::client::{Client, GivesUp};
+use crate::client::{Asked, Client, GivesUp};
 use crate::disk::{Disk, Found, History, Stamp};
 use crate::state::State;
 
@@ -23,8 +23,9 @@ impl Client {
         let Some(disk) = self.state().disk.clone() else { return false };
         disk.wait_until_ready();
         let Ok(tags) = self.begin(|state| state.ask_about_disk(&disk, cred, ino)) else { return false };
-        for tag in tags {
-            if self.reply(tag, gives_up).is_err() {
+        let asked: Vec<Asked> = tags.into_iter().map(|tag| Asked { client: self, tag }).collect();
+        for one in asked {
+            if self.reply(one.tag, gives_up).is_err() {
                 return false;
             }
         }

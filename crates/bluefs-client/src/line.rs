@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bluefs_net::{Receiver, Sender};
 use bluefs_wire::{Refusal, Reply, Request};
@@ -43,6 +43,59 @@ pub enum ConnectError {
         /// In its words.
         text: String,
     },
+}
+
+/// Who is silent on a connection, and since when. Each end takes the other one for gone that says nothing for long.
+#[derive(Debug)]
+pub struct Pulse {
+    heard: Instant,
+    spoken: Instant,
+    sent: u64,
+    waited: u64,
+}
+
+/// What is to be done about that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// Nothing.
+    Nothing,
+    /// The other end is to be asked whether it is there, and hears that we are.
+    Ping,
+    /// The other end is gone.
+    End,
+}
+
+impl Pulse {
+    /// A connection begins. `sent` is as in [`Pulse::look`].
+    pub fn begin(now: Instant, sent: u64) -> Pulse {
+        Pulse { heard: now, spoken: now, sent, waited: 0 }
+    }
+
+    /// A message has arrived.
+    pub fn heard(&mut self, now: Instant) {
+        self.heard = now;
+    }
+
+    /// To be called behind each message and each time-out: who is told all the time what others change may have nothing
+    /// to say. `sent`: bytes that sockets have taken so far. `waited`: those of this connection for which there was no
+    /// room at first. Contents have no replies: while these become more the other end is there. That a socket has taken
+    /// something at once says nothing of the other end.
+    pub fn look(&mut self, now: Instant, sent: u64, waited: u64) -> Due {
+        if std::mem::replace(&mut self.sent, sent) != sent {
+            self.spoken = now;
+        }
+        if std::mem::replace(&mut self.waited, waited) != waited {
+            self.heard = now;
+        }
+        if now.duration_since(self.heard) >= SILENCE_MAX {
+            return Due::End;
+        }
+        if now.duration_since(self.heard.min(self.spoken)) < SILENCE_MAX / 2 {
+            return Due::Nothing;
+        }
+        self.spoken = now;
+        Due::Ping
+    }
 }
 
 /// A connection whose session is welcome.
@@ -96,5 +149,45 @@ fn begin(socket: TcpStream, fingerprint: Option<[u8; 32]>) -> io::Result<(Receiv
     match fingerprint {
         Some(fingerprint) => bluefs_net::connect(socket, fingerprint),
         None => bluefs_net::plain(socket),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_hears_much_and_says_nothing_says_that_it_is_there() {
+        let begun = Instant::now();
+        let at = |secs| begun + Duration::from_secs(secs);
+        let (mut pulse, mut sent, mut pings) = (Pulse::begin(begun, 70), 70, Vec::new());
+        for secs in 1..=30 {
+            pulse.heard(at(secs));
+            if pulse.look(at(secs), sent, 0) == Due::Ping {
+                pings.push(secs);
+                sent += 17;
+            }
+        }
+        // Of each it is heard a look later that it was sent.
+        assert_eq!(pings, [8, 17, 26]);
+    }
+
+    #[test]
+    fn what_is_asked_over_a_dead_line_does_not_keep_it_alive() {
+        let begun = Instant::now();
+        let mut pulse = Pulse::begin(begun, 0);
+        let due: Vec<Due> =
+            (1..=3).map(|turn| pulse.look(begun + SILENCE_MAX / 2 * turn, u64::from(turn), 0)).collect();
+        assert_eq!(due, [Due::Ping, Due::End, Due::End]);
+    }
+
+    #[test]
+    fn contents_that_go_on_keep_it_alive() {
+        let begun = Instant::now();
+        let mut pulse = Pulse::begin(begun, 0);
+        for turn in 1..9 {
+            let (at, bytes) = (begun + SILENCE_MAX / 2 * turn, u64::from(turn));
+            assert_eq!(pulse.look(at, bytes, bytes), Due::Nothing);
+        }
     }
 }

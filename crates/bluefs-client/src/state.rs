@@ -353,11 +353,12 @@ impl State {
         self.pending.remove(&tag)?.reply
     }
 
-    /// Nobody waits for this reply any more. A lock that is given back is given back nevertheless.
+    /// Nobody waits for this reply any more. A lock that is given back is given back nevertheless, and numbers that are
+    /// lent are for whoever needs some next.
     pub fn forget(&mut self, tag: u64) {
         let Some(mut one) = self.pending.remove(&tag) else { return };
         self.held.remove(&tag);
-        if one.is_kept() {
+        if one.is_kept() || matches!(one.request, Request::Lend { .. }) {
             one.background = true;
             self.pending.insert(tag, one);
         } else if let Request::Lock { lock, .. } = one.request {

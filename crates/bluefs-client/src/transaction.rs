@@ -237,7 +237,7 @@ impl Transaction {
             return Err(Errno::NAMETOOLONG);
         }
         let (dir, name) = self.parent(path)?;
-        let (ino, lent_to) = self.client.borrow_ino()?;
+        let (ino, lent_to) = self.client.borrow_ino(&|| false)?;
         self.numbers.push((ino, lent_to));
         self.inline += target.len();
         self.names.insert((dir, name.clone()), Some((ino, kind)));
@@ -387,7 +387,7 @@ mod tests {
         let (ino, _) = transaction.numbers[0];
         assert_eq!(transaction.add(&Operation::Remove(path(b"nothing"))), Err(Errno::NOENT));
         assert_eq!(transaction.close(), Err(NotDone::Refused { operation: 1, errno: Errno::NOENT }));
-        assert_eq!(client.borrow_ino().map(|(again, _)| again), Ok(ino));
+        assert_eq!(client.borrow_ino(&|| false).map(|(again, _)| again), Ok(ino));
     }
 
     /// The server knows nothing of numbers that were lent to a session that is over.

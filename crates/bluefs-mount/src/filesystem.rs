@@ -176,7 +176,7 @@ impl Volume {
             let (now, found) = self.client.ask(&Cred::root(), Query::Inode(ino), &gives_up)?;
             let (_, inode) = inode_of(Ok(found))?;
             // The caller is not root, and so takes the rights of a program away, in front of the change as the kernel.
-            let mode = mode_without_set_ids(&inode);
+            let mode = mode_without_set_ids(&caller.cred_with(&[inode.gid]), &inode);
             let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
             let takes_rights = (mode != inode.mode).then_some(Change::SetAttr { ino, set });
             let changes = takes_rights.into_iter().chain([change.clone()]).collect();
@@ -616,6 +616,17 @@ pub fn xattr_name(name: &OsStr) -> Result<Name, Errno> {
         return Err(Errno::OPNOTSUPP);
     }
     Name::new(bytes).ok_or(Errno::INVAL)
+}
+
+/// The same of one that is set: the others are in no namespace of xattr(7). They could be set before
+/// docs/decisions/0304: they can be read and removed.
+pub fn xattr_name_to_set(name: &OsStr) -> Result<Name, Errno> {
+    let has = |prefix: &[u8]| name.as_bytes().strip_prefix(prefix).map(|rest| !rest.is_empty());
+    match has(b"user.").or_else(|| has(b"trusted.")) {
+        Some(true) => xattr_name(name),
+        Some(false) => Err(Errno::INVAL),
+        None => Err(Errno::OPNOTSUPP),
+    }
 }
 
 #[cfg(test)]

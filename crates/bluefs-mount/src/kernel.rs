@@ -44,6 +44,7 @@ use crate::names::Names;
 use crate::pages::{Pages, Reading};
 use crate::snapshots::{Listing, Snapshot};
 use crate::stores::{keeps_pages, Stores};
+use crate::threads::apart_or_here;
 
 /// `FUSE_NOTIFY_INVAL_INODE`, `FUSE_NOTIFY_INC_EPOCH`.
 const INVAL_INODE: i32 = 2;
@@ -282,8 +283,8 @@ impl Kernel {
             kernel.expire(&changing.names.iter().cloned().collect::<Vec<_>>(), patience);
             kernel.is_made(&changing.dirs, caller);
         };
-        // If there is no thread to be had, whoever walks there waits until they give up.
-        let _ = std::thread::Builder::new().name("names".to_owned()).spawn(expire);
+        // Whoever walks there waits for it.
+        apart_or_here("names", expire);
     }
 
     fn is_made(&self, dirs: &BTreeSet<Ino>, by: u32) {

@@ -43,7 +43,7 @@ use filesystem::Volume;
 use forgetter::Forgetter;
 use kernel::Kernel;
 use requests::Requests;
-use threads::THREADS;
+use threads::{Threads, THREADS};
 
 /// How long the end of a mount waits for requests that nobody waits for any more. Each looks about that every 0.1 s.
 const REQUESTS_END_MAX: Duration = Duration::from_millis(500);
@@ -69,11 +69,18 @@ pub enum MountError {
     Ended(io::Error),
 }
 
-/// A volume that is mounted.
+/// A volume that is mounted. One that is not served ([`Mounted::run`]) is unmounted with it.
 pub struct Mounted {
     session: Session<Requests>,
     volume: Arc<Volume>,
+    point: Point,
+}
+
+/// Where a volume is mounted that nobody may serve: then it is unmounted, as whoever uses it would wait for ever, or
+/// hear that it is not connected.
+struct Point {
     dir: PathBuf,
+    is_served: bool,
 }
 
 /// Ends a mount from another thread.
@@ -100,17 +107,18 @@ impl Mounted {
         if client.is_read_only() {
             flags |= MountFlags::RDONLY;
         }
+        let threads = Threads::start().map_err(failed("have threads"))?;
         mount(source, &at, "fuse.bluefs", flags, Some(options.as_c_str()))
             .map_err(|errno| failed("mount, which needs root")(errno.into()))?;
+        let point = Point { dir: at, is_served: false };
         let mut config = Config::default();
         config.n_threads = Some(THREADS);
         let kernel = device.try_clone().map_err(failed("open /dev/fuse"))?;
         let forgetter = Forgetter::start(&kernel).map_err(failed("start a process that forgets names"))?;
         let kernel = Arc::new(Kernel::new(kernel.into(), keeps_names, Some(forgetter)));
         let volume = Arc::new(Volume::new(client, kernel));
-        let session = Session::from_fd(Requests::new(volume.clone()), device, SessionACL::All, config);
-        let session =
-            session.inspect_err(|_| Unmounter(at.clone()).unmount()).map_err(failed("speak to the kernel"))?;
+        let session = Session::from_fd(Requests::new(volume.clone(), threads), device, SessionACL::All, config);
+        let session = session.map_err(failed("speak to the kernel"))?;
         let tended = Arc::downgrade(&volume);
         let tend = move || {
             while let Some(volume) = tended.upgrade() {
@@ -120,24 +128,35 @@ impl Mounted {
             }
         };
         std::thread::Builder::new().name("pages".to_owned()).spawn(tend).map_err(failed("have a thread"))?;
-        Ok(Mounted { session, volume, dir: at })
+        Ok(Mounted { session, volume, point })
     }
 
     /// What unmounts it.
     pub fn unmounter(&self) -> Unmounter {
-        Unmounter(self.dir.clone())
+        Unmounter(self.point.dir.clone())
     }
 
     /// Serves it until it is unmounted.
     pub fn run(self) -> Result<(), MountError> {
-        let Mounted { session, volume, .. } = self;
+        let Mounted { session, volume, mut point } = self;
         let ended = session.run().map_err(MountError::Ended);
+        // Behind an error it may still be there.
+        point.is_served = ended.is_ok() || volume.kernel.is_over();
+        drop(point);
         // The last one who has the volume says goodbye to the server: that is to be this thread.
         let begun = Instant::now();
         while Arc::strong_count(&volume) > 1 && begun.elapsed() < REQUESTS_END_MAX {
             std::thread::sleep(LOOK_EVERY);
         }
         ended
+    }
+}
+
+impl Drop for Point {
+    fn drop(&mut self) {
+        if !self.is_served {
+            Unmounter(self.dir.clone()).unmount();
+        }
     }
 }
 

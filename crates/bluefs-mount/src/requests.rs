@@ -20,7 +20,7 @@ use fuser::{
 
 use crate::caller::{Caller, Who};
 use crate::convert;
-use crate::filesystem::{xattr_name, Create, Found, Volume, WRITE_BYTES_MAX};
+use crate::filesystem::{xattr_name, xattr_name_to_set, Create, Found, Volume, WRITE_BYTES_MAX};
 use crate::kernel::Telling;
 use crate::locks::Wanted;
 use crate::threads::Threads;
@@ -55,8 +55,8 @@ pub struct Requests {
 }
 
 impl Requests {
-    pub fn new(volume: Arc<Volume>) -> Requests {
-        Requests { volume, threads: Threads::default() }
+    pub fn new(volume: Arc<Volume>, threads: Threads) -> Requests {
+        Requests { volume, threads }
     }
 
     /// Carries a request out.
@@ -71,8 +71,9 @@ impl Requests {
         work: impl FnOnce(&Volume, Who) -> T + Send + 'static,
         tell: impl FnOnce(T) + Send + 'static,
     ) {
+        let (caller, volume) = (Caller::of(Who::of(request)), self.volume.clone());
         let (work, tell) = self.parts(request, work, tell);
-        self.threads.run(work, tell);
+        self.threads.run(work, tell, move || volume.is_given_up(&caller));
     }
 
     /// The same of one for which others may wait: who closes a file gives its locks back, and a lease is given back
@@ -502,7 +503,7 @@ impl Filesystem for Requests {
             _ => Err(Errno::INVAL),
         };
         let change = mode.and_then(|mode| {
-            let (ino, name, value) = (convert::ino(ino), xattr_name(name)?, value.to_vec());
+            let (ino, name, value) = (convert::ino(ino), xattr_name_to_set(name)?, value.to_vec());
             Ok(Change::SetXattr { ino, name, value, mode })
         });
         self.change(request, change, reply);

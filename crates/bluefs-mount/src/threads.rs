@@ -1,11 +1,15 @@
 //! In which thread a request is carried out: in the one that has read it, or, if many of these wait, in one of its own.
 //!
-//! **Invariant:** the threads that read requests never all wait: what others wait for is read and carried out, however
-//! many requests there are.
+//! **Invariants:** the threads that read requests never all wait: what others wait for is read and carried out, however
+//! many requests there are. What is to be carried out is, also while no thread can be made, and a request whose caller
+//! is killed ends, whatever is before it (docs/decisions/0304).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
 
 /// Threads that read requests.
 pub const THREADS: usize = 16;
@@ -13,8 +17,13 @@ pub const THREADS: usize = 16;
 const BUSY_MAX: usize = THREADS / 2;
 /// Requests at once that have threads of their own. Further ones wait, each as long as its caller does.
 const REQUESTS_MAX: usize = 2048;
+/// How often it is looked whether callers of those have given up, and at how many of them in a second: each look takes
+/// some 30 µs.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const LOOKS_PER_SECOND: u32 = 1000;
 
-type Job = Box<dyn FnOnce() + Send>;
+type Work = Box<dyn FnOnce() + Send>;
+type GivesUp = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// Requests that are being carried out.
 pub struct Threads {
@@ -25,16 +34,31 @@ pub struct Threads {
 /// One that is.
 struct Busy(Arc<AtomicUsize>);
 
+/// One that waits for a thread.
+struct Job {
+    work: Work,
+    gives_up: GivesUp,
+}
+
 /// Those that have threads of their own.
 struct Apart {
     max: usize,
     state: Mutex<Waiting>,
+    /// Something waits, or the mount is over.
+    changed: Condvar,
+    #[cfg(test)]
+    has_no_threads: std::sync::atomic::AtomicBool,
 }
 
 #[derive(Default)]
 struct Waiting {
     threads: usize,
-    jobs: VecDeque<Job>,
+    /// For these others wait.
+    first: VecDeque<Work>,
+    /// The others, in the order of their numbers.
+    jobs: BTreeMap<u64, Job>,
+    last: u64,
+    is_over: bool,
 }
 
 impl Drop for Busy {
@@ -43,15 +67,35 @@ impl Drop for Busy {
     }
 }
 
-impl Default for Threads {
-    fn default() -> Threads {
-        Threads::with(REQUESTS_MAX)
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.apart.lock().is_over = true;
+        self.apart.changed.notify_all();
     }
 }
 
 impl Threads {
-    fn with(max: usize) -> Threads {
-        Threads { busy: Arc::default(), apart: Arc::new(Apart { max, state: Mutex::default() }) }
+    /// None is carried out yet.
+    ///
+    /// # Errors
+    /// The threads that are always there cannot be made.
+    pub fn start() -> io::Result<Threads> {
+        Threads::with(REQUESTS_MAX)
+    }
+
+    fn with(max: usize) -> io::Result<Threads> {
+        let apart = Arc::new(Apart {
+            max,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            #[cfg(test)]
+            has_no_threads: false.into(),
+        });
+        let threads = Threads { busy: Arc::default(), apart };
+        let (looks, carries_out) = (threads.apart.clone(), threads.apart.clone());
+        Builder::new().name("waiting".to_owned()).spawn(move || looks.look())?;
+        Builder::new().name("first".to_owned()).spawn(move || carries_out.carry_out_first())?;
+        Ok(threads)
     }
 
     /// How many there are, and one more.
@@ -61,13 +105,19 @@ impl Threads {
 
     /// Carries a request out, and tells what has become of it. Who tells is not busy any more: the caller that wakes
     /// may keep this thread from its core, and makes further requests meanwhile, which would all have threads of their
-    /// own (docs/decisions/0253).
-    pub fn run<T: 'static>(&self, work: impl FnOnce() -> T + Send + 'static, tell: impl FnOnce(T) + Send + 'static) {
+    /// own (docs/decisions/0253). If it has to wait for a thread it is carried out as soon as its caller gives up: then
+    /// it takes no time.
+    pub fn run<T: 'static>(
+        &self,
+        work: impl FnOnce() -> T + Send + 'static,
+        tell: impl FnOnce(T) + Send + 'static,
+        gives_up: impl Fn() -> bool + Send + Sync + 'static,
+    ) {
         let (before, busy) = self.begin();
         let all = whole(busy, work, tell);
         match before < BUSY_MAX {
             true => all(),
-            false => self.apart.run(Box::new(all)),
+            false => self.apart.run(Job { work: Box::new(all), gives_up: Arc::new(gives_up) }),
         }
     }
 
@@ -81,14 +131,29 @@ impl Threads {
         let all = whole(busy, work, tell);
         match before < BUSY_MAX {
             true => all(),
-            false => Threads::run_apart(all),
+            false => self.apart.run_first(Box::new(all)),
         }
     }
 
     /// The same in a thread of its own. It counts for nothing: it may wait for another request.
     pub fn run_apart(work: impl FnOnce() + Send + 'static) {
         // If there is no thread to be had, the caller gets EIO: fuser answers so for whoever drops a reply.
-        let _ = std::thread::Builder::new().name("request".to_owned()).spawn(work);
+        let _ = Builder::new().name("request".to_owned()).spawn(work);
+    }
+}
+
+/// Does this in a thread of its own, and in this one if there is none to be had.
+pub fn apart_or_here(name: &str, work: impl FnOnce() + Send + 'static) {
+    by_or_here(Builder::new().name(name.to_owned()), work);
+}
+
+fn by_or_here(builder: Builder, work: impl FnOnce() + Send + 'static) {
+    let here = Arc::new(Mutex::new(Some(work)));
+    let there = here.clone();
+    let take = |place: &Mutex<Option<_>>| place.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let spawned = builder.spawn(move || take(&there).into_iter().for_each(|work| work()));
+    if spawned.is_err() {
+        take(&here).into_iter().for_each(|work| work());
     }
 }
 
@@ -105,45 +170,127 @@ impl Apart {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(self: &Arc<Apart>, job: Job) {
-        {
-            let mut state = self.lock();
-            if state.threads >= self.max {
-                return state.jobs.push_back(job);
-            }
-            state.threads += 1;
+    fn wait<'s>(&self, state: MutexGuard<'s, Waiting>, so_long: Duration) -> MutexGuard<'s, Waiting> {
+        self.changed.wait_timeout(state, so_long).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// Whether there is a thread that does this.
+    fn spawn(&self, work: impl FnOnce() + Send + 'static) -> bool {
+        #[cfg(test)]
+        if self.has_no_threads.load(Ordering::Relaxed) {
+            return false;
         }
-        let apart = self.clone();
-        let work = move || {
-            let mut next = Some(job);
-            while let Some(job) = next {
-                job();
-                next = apart.next();
-            }
-        };
-        // As above. Those that wait are taken by another thread.
-        if std::thread::Builder::new().name("request".to_owned()).spawn(work).is_err() {
-            self.lock().threads -= 1;
+        Builder::new().name("request".to_owned()).spawn(work).is_ok()
+    }
+
+    fn run(self: &Arc<Apart>, job: Job) {
+        let mut state = self.lock();
+        state.last += 1;
+        let number = state.last;
+        state.jobs.insert(number, job);
+        if !self.start(&mut state) {
+            self.changed.notify_all();
         }
     }
 
+    /// One more thread for what waits. `false`: there are as many as may be, or none can be made.
+    fn start(self: &Arc<Apart>, state: &mut Waiting) -> bool {
+        let apart = self.clone();
+        let work = move || {
+            while let Some(work) = apart.next() {
+                work();
+            }
+        };
+        let is_started = state.threads < self.max && self.spawn(work);
+        state.threads += usize::from(is_started);
+        is_started
+    }
+
     /// What a thread goes on with; `None`: it ends.
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Option<Work> {
         let mut state = self.lock();
-        let next = state.jobs.pop_front();
+        let next = state.first.pop_front().or_else(|| state.jobs.pop_first().map(|(_, job)| job.work));
         if next.is_none() {
             state.threads -= 1;
         }
         next
     }
+
+    fn run_first(self: &Arc<Apart>, work: Work) {
+        self.lock().first.push_back(work);
+        let apart = self.clone();
+        let next = move || apart.lock().first.pop_front();
+        if !self.spawn(move || next().into_iter().for_each(|work| work())) {
+            self.changed.notify_all();
+        }
+    }
+
+    /// What the thread does that is always there for what others wait for, if none can be made.
+    fn carry_out_first(&self) {
+        let mut state = self.lock();
+        while !state.is_over {
+            match state.first.pop_front() {
+                Some(work) => {
+                    drop(state);
+                    work();
+                    state = self.lock();
+                }
+                None => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            }
+        }
+        let left = std::mem::take(&mut state.first);
+        drop(state);
+        // The kernel has answered for them.
+        drop(left);
+    }
+
+    /// What the thread does that looks at those that wait: whose caller has given up goes on, and if threads can be
+    /// made again they are.
+    fn look(self: &Arc<Apart>) {
+        let mut state = self.lock();
+        while !state.is_over {
+            if state.jobs.is_empty() {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let all = Duration::from_secs(1) * state.jobs.len() as u32 / LOOKS_PER_SECOND;
+            let until = Instant::now() + all.max(LOOK_EVERY);
+            while !state.is_over && Instant::now() < until {
+                state = self.wait(state, until.saturating_duration_since(Instant::now()));
+            }
+            for _ in 0..state.jobs.len() {
+                if !self.start(&mut state) {
+                    break;
+                }
+            }
+            let waiting: Vec<(u64, GivesUp)> =
+                state.jobs.iter().map(|(number, job)| (*number, job.gives_up.clone())).collect();
+            drop(state);
+            for (number, gives_up) in waiting {
+                if gives_up() {
+                    let job = self.lock().jobs.remove(&number);
+                    job.into_iter().for_each(|job| self.run_first(job.work));
+                }
+            }
+            state = self.lock();
+        }
+        let left = std::mem::take(&mut state.jobs);
+        drop(state);
+        drop(left);
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
     use std::sync::mpsc::channel;
     use std::thread;
 
     use super::*;
+
+    fn threads(max: usize) -> Arc<Threads> {
+        Arc::new(Threads::with(max).expect("threads"))
+    }
 
     /// Runs one inside the other, in their work or while they tell, and says whether the last one was in this thread.
     fn is_here(threads: Arc<Threads>, depth: usize, in_work: bool) -> bool {
@@ -157,28 +304,28 @@ mod tests {
             });
         };
         if in_work {
-            threads.run(next, |()| {});
+            threads.run(next, |()| {}, || false);
         } else {
-            threads.run(|| (), move |()| next());
+            threads.run(|| (), move |()| next(), || false);
         }
         told.recv().expect("it is run")
     }
 
     #[test]
     fn only_if_many_are_busy_requests_have_threads_of_their_own() {
-        assert!(is_here(Arc::default(), BUSY_MAX, true));
-        assert!(!is_here(Arc::default(), BUSY_MAX + 1, true));
+        assert!(is_here(threads(REQUESTS_MAX), BUSY_MAX, true));
+        assert!(!is_here(threads(REQUESTS_MAX), BUSY_MAX + 1, true));
     }
 
     #[test]
     fn who_tells_is_not_busy() {
-        assert!(is_here(Arc::default(), 3 * THREADS, false));
+        assert!(is_here(threads(REQUESTS_MAX), 3 * THREADS, false));
     }
 
     #[test]
     fn what_is_one_too_many_waits_and_neither_who_reads_nor_what_others_wait_for_does() {
         const APART_MAX: usize = 2;
-        let threads = Threads::with(APART_MAX);
+        let threads = threads(APART_MAX);
         let (_busy, (tell, told)) = ([(); BUSY_MAX].map(|()| threads.begin()), channel());
         let gates: Vec<_> = (0..APART_MAX + 1)
             .map(|number| {
@@ -189,6 +336,7 @@ mod tests {
                         let _ = gate.recv();
                     },
                     |()| {},
+                    || false,
                 );
                 open
             })
@@ -201,5 +349,58 @@ mod tests {
         assert_eq!(told.recv(), Ok(99), "in front of the third");
         drop(gates.into_iter().next());
         assert_eq!(told.recv(), Ok(2));
+    }
+    #[test]
+    fn who_gives_up_does_not_wait_for_a_thread() {
+        let threads = threads(1);
+        let (_busy, (tell, told)) = ([(); BUSY_MAX].map(|()| threads.begin()), channel());
+        let ((open, gate), is_killed) = (channel::<()>(), Arc::new(AtomicBool::new(false)));
+        threads.run(move || _ = gate.recv(), |()| {}, || false);
+        for number in 0..3 {
+            let (tell, is_killed) = (tell.clone(), is_killed.clone());
+            let gives_up = move || number == 1 && is_killed.load(Ordering::Relaxed);
+            threads.run(move || number, move |number| _ = tell.send(number), gives_up);
+        }
+        assert!(told.recv_timeout(3 * LOOK_EVERY).is_err(), "all of them wait");
+        is_killed.store(true, Ordering::Relaxed);
+        assert_eq!(told.recv_timeout(Duration::from_secs(10)), Ok(1));
+        drop(open);
+        assert_eq!([told.recv(), told.recv()], [Ok(0), Ok(2)]);
+    }
+
+    #[test]
+    fn what_gives_something_back_is_done_without_a_new_thread_and_the_others_as_soon_as_there_is_one() {
+        let threads = threads(2);
+        let (_busy, (tell, told)) = ([(); BUSY_MAX].map(|()| threads.begin()), channel());
+        threads.apart.has_no_threads.store(true, Ordering::Relaxed);
+        let told_later = tell.clone();
+        threads.run(|| 7, move |number| _ = told_later.send(number), || false);
+        for number in 0..3 {
+            let tell = tell.clone();
+            threads.run_first(move || number, move |number| _ = tell.send(number));
+        }
+        let first: Vec<_> = (0..3).map(|_| told.recv_timeout(Duration::from_secs(10))).collect();
+        assert_eq!(first, [Ok(0), Ok(1), Ok(2)]);
+        threads.apart.has_no_threads.store(false, Ordering::Relaxed);
+        assert_eq!(told.recv_timeout(Duration::from_secs(10)), Ok(7));
+    }
+
+    #[test]
+    fn what_waits_goes_with_the_mount() {
+        let threads = threads(0);
+        let (_busy, (tell, told)) = ([(); BUSY_MAX].map(|()| threads.begin()), channel::<()>());
+        threads.run(move || drop(tell), |()| {}, || false);
+        drop(threads);
+        assert!(told.recv().is_err());
+    }
+
+    #[test]
+    fn what_has_no_thread_is_done_here() {
+        // No address space has room for the second one's stack.
+        for (builder, is_here) in [(Builder::new(), false), (Builder::new().stack_size(1 << 60), true)] {
+            let (here, (tell, told)) = (thread::current().id(), channel());
+            by_or_here(builder, move || _ = tell.send(thread::current().id() == here));
+            assert_eq!(told.recv(), Ok(is_here));
+        }
     }
 }

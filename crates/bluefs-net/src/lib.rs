@@ -18,10 +18,12 @@ use rustls::Connection;
 
 pub use hex::{from_hex, to_hex};
 pub use outbox::{outbox, Outbox, Over, Rest, Taken, AT_ONCE_BYTES_MAX};
-pub use tls::{sha256, Acceptor, Identity};
+pub use tls::{random_bytes, sha256, Acceptor, Identity};
 
 /// Bytes that are read at once.
 const READ_BYTES: usize = 64 << 10;
+/// Bytes that are written between two counts: whoever looks sees that a large message goes on over a slow line.
+const WRITE_BYTES: usize = 64 << 10;
 
 /// What is encrypted is shared by both ends; it is never locked while somebody waits for the network.
 type Shared = Arc<Mutex<Connection>>;
@@ -48,6 +50,7 @@ pub struct Sender {
     /// What the socket has not taken yet.
     rest: Vec<u8>,
     sent: Arc<AtomicU64>,
+    waited: Arc<AtomicU64>,
 }
 
 /// What ends a connection from another thread.
@@ -81,7 +84,8 @@ fn encrypted(mut socket: TcpStream, mut tls: Connection) -> io::Result<(Receiver
 
 fn both(socket: TcpStream, tls: Option<Shared>) -> io::Result<(Receiver, Sender)> {
     socket.set_nodelay(true)?;
-    let sender = Sender { socket: socket.try_clone()?, tls: tls.clone(), rest: Vec::new(), sent: Arc::default() };
+    let (rest, sent, waited) = (Vec::new(), Arc::default(), Arc::default());
+    let sender = Sender { socket: socket.try_clone()?, tls: tls.clone(), rest, sent, waited };
     Ok((Receiver { socket, tls, frames: Frames::new(), bytes: vec![0; READ_BYTES], received: 0 }, sender))
 }
 
@@ -155,15 +159,23 @@ impl Sender {
     pub fn send_frame(&mut self, frame: &[u8]) -> io::Result<()> {
         self.flush()?;
         let sealed = self.sealed(frame)?;
-        self.count(sealed.len());
-        self.socket.write_all(&sealed)
+        self.write(&sealed)
     }
 
     /// Sends what the socket did not take.
     pub fn flush(&mut self) -> io::Result<()> {
         let rest = std::mem::take(&mut self.rest);
-        self.count(rest.len());
-        self.socket.write_all(&rest)
+        self.write(&rest)
+    }
+
+    /// Waits until the socket has taken these.
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        for piece in bytes.chunks(WRITE_BYTES) {
+            self.socket.write_all(piece)?;
+            self.count(piece.len());
+            self.waited.fetch_add(piece.len() as u64, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Hands a message that stands in its frame to the socket, without waiting; `false`: it has not taken all of it,
@@ -195,6 +207,12 @@ impl Sender {
     /// Counts bytes that are given to the socket from now on there.
     pub fn set_counter(&mut self, sent: Arc<AtomicU64>) {
         self.sent = sent;
+    }
+
+    /// Bytes for which the socket has had no room at first. As long as they become more, the other end takes in what is
+    /// sent; of what a socket takes at once that is not known.
+    pub fn waited_counter(&self) -> Arc<AtomicU64> {
+        self.waited.clone()
     }
 
     /// Ends the connection: both ends fail.

@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use ring::digest::{digest, SHA256};
+use ring::rand::{SecureRandom, SystemRandom};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{ring::default_provider, verify_tls13_signature, CryptoProvider};
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
@@ -20,6 +21,14 @@ const NAME: &str = "bluefs";
 /// SHA-256 of some bytes.
 pub fn sha256(bytes: &[u8]) -> [u8; 32] {
     digest(&SHA256, bytes).as_ref().try_into().expect("32 bytes")
+}
+
+/// Bytes that nobody can guess. They come from the kernel, and need no descriptor.
+pub fn random_bytes<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    // getrandom(2): once the system has started it neither fails nor waits.
+    SystemRandom::new().fill(&mut bytes).expect("the kernel has random numbers");
+    bytes
 }
 
 /// A server's key and certificate.

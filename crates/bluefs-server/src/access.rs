@@ -5,14 +5,14 @@
 //! invitation can be made and withdrawn meanwhile.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{fchown, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bluefs::Time;
-use bluefs_net::{from_hex, sha256, to_hex, Identity};
+use bluefs_net::{from_hex, random_bytes, sha256, to_hex, Identity};
 
 use crate::engine::{Access, Grant};
 
@@ -39,14 +39,6 @@ impl Access for Everybody {
     fn random(&self) -> u64 {
         u64::from_le_bytes(random_bytes())
     }
-}
-
-/// Bytes that nobody can guess.
-pub fn random_bytes<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    // urandom(4): once the system has started it neither fails nor waits.
-    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).expect("/dev/urandom can be read");
-    bytes
 }
 
 /// One invitation.
@@ -106,8 +98,8 @@ struct Known {
     read: Option<Instant>,
     /// When it was tried last.
     tried: Option<Instant>,
-    /// It was told that they cannot be read.
-    is_told: bool,
+    /// They could not be read then, which was told.
+    is_unreadable: bool,
 }
 
 impl Invitations {
@@ -116,7 +108,7 @@ impl Invitations {
         Invitations { path: store.join(INVITATIONS), read: Mutex::default(), tell: |_| {} }
     }
 
-    /// Tells it once when they cannot be read: then nobody is let in.
+    /// Tells it once when they cannot be read: then nobody is let in until they can.
     pub fn telling(self, tell: fn(&str)) -> Invitations {
         Invitations { tell, ..self }
     }
@@ -126,14 +118,14 @@ impl Invitations {
         let now = Instant::now();
         known.tried = Some(now);
         match self.all() {
-            Ok(all) => *known = Known { all, read: Some(now), tried: Some(now), is_told: false },
+            Ok(all) => *known = Known { all, read: Some(now), tried: Some(now), is_unreadable: false },
             Err(error) => {
                 // For want of a descriptor those stand that stood, but not for ever: one may be withdrawn meanwhile.
                 let is_recent = known.read.is_some_and(|at| at.elapsed() < SHORTAGE_MAX);
                 if !(is_shortage(&error) && is_recent) {
                     known.all.clear();
                 }
-                if !std::mem::replace(&mut known.is_told, true) {
+                if !std::mem::replace(&mut known.is_unreadable, true) {
                     (self.tell)(&format!("cannot read {}: {error}", self.path.display()));
                 }
             }
@@ -192,6 +184,10 @@ impl Access for Invitations {
             self.read_again(&mut known);
         }
         known.all.iter().any(|one| one.number == number && one.is_good(wall))
+    }
+
+    fn is_unknown(&self) -> bool {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner).is_unreadable
     }
 
     fn random(&self) -> u64 {
@@ -326,10 +322,11 @@ mod tests {
         let aside = dir.path().join("aside");
         std::fs::rename(&file, &aside).and_then(|()| std::fs::create_dir(&file)).expect("a directory in its place");
         std::thread::sleep(AGE_MAX + Duration::from_millis(100));
-        assert!(!all.stands(number, Time(0)) && all.check(b"work", &secret, Time(0)).is_none());
+        assert!(!all.is_unknown());
+        assert!(!all.stands(number, Time(0)) && all.check(b"work", &secret, Time(0)).is_none() && all.is_unknown());
         assert_eq!(TOLD.load(Ordering::Relaxed), 1);
         std::fs::remove_dir(&file).and_then(|()| std::fs::rename(&aside, &file)).expect("as before");
-        assert!(all.check(b"work", &secret, Time(0)).is_some() && all.stands(number, Time(0)));
+        assert!(all.check(b"work", &secret, Time(0)).is_some() && all.stands(number, Time(0)) && !all.is_unknown());
     }
 
     #[test]

@@ -19,6 +19,12 @@ const SESSIONS_MAX: usize = 4096;
 /// Sessions and connections of one invitation, at most: whoever has it cannot use up those of all others.
 const SESSIONS_OF_ONE_MAX: usize = 1024;
 const CONNECTIONS_OF_ONE_MAX: usize = 512;
+/// To whom it is not known whether they are invited. A client tries again after such a refusal: it is not for good.
+const NOT_KNOWN: (Refusal, &str) = (Refusal::Limit, "the server cannot read its invitations now; try again later");
+
+/// How often it is looked how much room there is on the disk, ms, and behind how many bytes of the log.
+const ROOM_EVERY_MS: Millis = 100;
+const ROOM_EVERY_BYTES: u64 = 8 << 20;
 
 /// A connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -68,6 +74,10 @@ pub trait Access {
     fn check(&self, volume: &[u8], secret: &[u8], wall: Time) -> Option<Grant>;
     /// Whether an invitation that was good once still is.
     fn stands(&self, invitation: u64, wall: Time) -> bool;
+    /// Whether that is not known just now: whom [`Access::check`] and [`Access::stands`] refuse may try again.
+    fn is_unknown(&self) -> bool {
+        false
+    }
     /// A number that nobody can guess.
     fn random(&self) -> u64;
 }
@@ -81,6 +91,8 @@ struct Connection {
 pub struct Engine {
     store: Store,
     state: State,
+    /// When it was looked how much room there is, and how long the log was then.
+    looked: Option<(Millis, u64)>,
 }
 
 struct State {
@@ -104,17 +116,18 @@ impl Engine {
         let volumes = known.iter().map(|row| Ok((row.id, Volume::load(&rows, row.id, now)?)));
         let volumes = volumes.collect::<Result<_, StoreError>>()?;
         let state = State { volumes, names, connections: BTreeMap::new(), actions: Vec::new() };
-        Ok(Engine { store, state })
+        Ok(Engine { store, state, looked: None })
     }
 
     /// Handles what has happened, in this order. What is to be done may be done when it returns: everything that it
     /// tells is on stable storage. After an error nothing may be done any more.
     pub fn handle(&mut self, events: Vec<Event>, now: Now, access: &dyn Access) -> Result<Vec<Action>, StoreError> {
-        let Engine { store, state } = self;
         let mut events = events.into_iter();
         // A batch is held in memory, and is one record of the log.
         let mut goes_on = true;
         while goes_on {
+            self.look_at_room(now)?;
+            let Engine { store, state, .. } = self;
             goes_on = store.batch(|batch| {
                 for event in events.by_ref() {
                     state.event(batch, event, now, access)?;
@@ -125,7 +138,22 @@ impl Engine {
                 state.tick(batch, now, access).map(|()| false)
             })?;
         }
-        Ok(std::mem::take(&mut state.actions))
+        Ok(std::mem::take(&mut self.state.actions))
+    }
+
+    /// What takes more room is refused before the disk is full.
+    fn look_at_room(&mut self, now: Now) -> Result<(), StoreError> {
+        let log_bytes = self.store.log_bytes();
+        let is_known =
+            |(at, log): (Millis, u64)| now.millis < at + ROOM_EVERY_MS && log_bytes.abs_diff(log) < ROOM_EVERY_BYTES;
+        if self.looked.is_some_and(is_known) {
+            return Ok(());
+        }
+        self.looked = Some((now.millis, log_bytes));
+        let used = self.volumes()?.iter().map(|volume| volume.space.used_bytes).fold(0, u64::saturating_add);
+        let is_short = self.store.is_short(used)?;
+        self.state.volumes.values_mut().for_each(|volume| volume.set_short(is_short));
+        Ok(())
     }
 
     /// When [`Engine::handle`] should be called, also if nothing happens.
@@ -261,6 +289,9 @@ impl State {
         // Who is not invited does not learn which volumes there are.
         let grant = access.check(name, &hello.secret, now.wall);
         let (Some(grant), Some(id)) = (grant, batch.volume(name)?) else {
+            if grant.is_none() && access.is_unknown() {
+                return Ok(Err(NOT_KNOWN));
+            }
             return Ok(Err((Refusal::Volume, "no such volume, or no right to it")));
         };
         let volume = self.volumes.get_mut(&id).expect("all volumes are loaded");
@@ -314,6 +345,12 @@ impl State {
         };
         let ended: Vec<_> = self.connections.iter().filter_map(|(id, c)| Some((*id, withdrawn(c.session?)?))).collect();
         for (connection, (volume, session)) in ended {
+            if access.is_unknown() {
+                // The session goes on with the next connection, as it does when one breaks.
+                let (why, text) = NOT_KNOWN;
+                self.refuse(connection, why, text, now);
+                continue;
+            }
             self.refuse(connection, Refusal::Volume, "the invitation is withdrawn or has expired", now);
             self.volumes.get_mut(&volume).expect("loaded").end(batch, session, now, &mut self.actions)?;
         }

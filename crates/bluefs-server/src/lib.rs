@@ -18,7 +18,7 @@ mod untold;
 mod versions;
 mod volume;
 
-pub use access::{identity_of, random_bytes, Everybody, Invitation, Invitations};
+pub use access::{identity_of, Everybody, Invitation, Invitations};
 pub use engine::{Access, Action, ConnectionId, Engine, Event, Grant, Now};
 pub use figures::{Figures, Gauge, Guest, Note, VolumeFigures};
 pub use locks::{Locked, Locks};

@@ -74,6 +74,8 @@ pub struct Locks {
     unknown_until: Millis,
     /// Nobody is waited for longer than until then, however often connections end.
     unknown_at_most: Millis,
+    /// Something has changed since it was looked last whose wait is over. It is looked with each message of anybody.
+    has_changed: bool,
 }
 
 impl Locks {
@@ -92,6 +94,7 @@ impl Locks {
     /// Time has passed.
     pub fn tick(&mut self, now: Millis) {
         if now >= self.unknown_until {
+            self.has_changed |= !self.unknown.is_empty();
             self.unknown.clear();
         }
     }
@@ -117,7 +120,7 @@ impl Locks {
 
     /// The session has reclaimed every lock.
     pub fn reclaimed(&mut self, session: SessionId) {
-        self.unknown.remove(&session);
+        self.has_changed |= self.unknown.remove(&session);
     }
 
     /// Whether the session may have any: also those that it has not reclaimed yet.
@@ -211,6 +214,7 @@ impl Locks {
     /// The session is over.
     pub fn end(&mut self, session: SessionId) {
         self.forget_waiting(session);
+        self.has_changed = true;
         self.unknown.remove(&session);
         self.counts.remove(&session);
         self.held.values_mut().for_each(|held| held.retain(|one| one.session != session));
@@ -220,6 +224,10 @@ impl Locks {
     /// Those whose wait is over: the session and the tag of each, and whether it is given.
     pub fn give(&mut self) -> Vec<(SessionId, u64, bool)> {
         let mut over = Vec::new();
+        // What is given now may be in the way of one that was looked at before.
+        if !std::mem::take(&mut self.has_changed) {
+            return over;
+        }
         for waiting in std::mem::take(&mut self.waiting) {
             let Waiting { session, tag, request } = waiting;
             let is_free = self.is_free(session, &request);
@@ -284,6 +292,7 @@ impl Locks {
     }
 
     fn put(&mut self, session: SessionId, request: &LockRequest) {
+        self.has_changed = true;
         let (owner, start, end) = (request.owner, request.start, request.end);
         let held = self.held.entry(request.ino).or_default();
         let before = held.len();

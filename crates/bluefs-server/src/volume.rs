@@ -27,6 +27,7 @@ use crate::untold::Untold;
 use crate::versions;
 
 mod nameless;
+mod room;
 
 /// Changes of keys that are remembered for CHECK.
 const VERSIONS_HELD_MAX: usize = 1_000_000;
@@ -68,6 +69,8 @@ pub struct Volume {
     sweep_at: Millis,
     /// Connections that are to end for what they had parked.
     refused: Vec<(ConnectionId, Refusal, &'static str)>,
+    /// The store's disk has little room left.
+    is_short: bool,
 }
 
 /// Where an interval got to.
@@ -118,6 +121,7 @@ impl Volume {
             retried: SessionId(0),
             sweep_at: now.millis + TERM_MS,
             refused: Vec::new(),
+            is_short: false,
         })
     }
 
@@ -612,6 +616,10 @@ impl Volume {
             Ok(applied) => applied,
             Err(failure) => return failed(failure),
         };
+        if self.has_no_room_for(&view, &applied.0)? {
+            let step = interval.steps.len().saturating_sub(1) as u32;
+            return failed(Failure::Refused { step, errno: Errno::NOSPC });
+        }
         let groups: BTreeSet<Group> = applied.0.keys.iter().map(Key::group).collect();
         match self.leases.may_write(session, &groups, now.millis) {
             MayWrite::Now => {}

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,6 +17,21 @@ pub trait Disk: Debug + Send + Sync {
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Which files there are is on stable storage.
     fn sync_names(&self) -> io::Result<()>;
+    /// How much room there is, and what this file takes up of it; `None`: as much as anybody wants.
+    fn room(&self, _file: &str) -> io::Result<Option<Room>> {
+        Ok(None)
+    }
+}
+
+/// Room on a disk, bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// That can still be had.
+    pub free: u64,
+    /// All.
+    pub size: u64,
+    /// What the file takes up.
+    pub file: u64,
 }
 
 /// A file.
@@ -83,6 +98,16 @@ impl Disk for Directory {
 
     fn sync_names(&self) -> io::Result<()> {
         File::open(&self.path)?.sync_all()
+    }
+
+    fn room(&self, file: &str) -> io::Result<Option<Room>> {
+        let disk = rustix::fs::statvfs(&self.path)?;
+        // A part of it may be for root.
+        let blocks = if rustix::process::geteuid().is_root() { disk.f_bfree } else { disk.f_bavail };
+        let (free, size) = (blocks.saturating_mul(disk.f_frsize), disk.f_blocks.saturating_mul(disk.f_frsize));
+        let file = std::fs::metadata(self.path.join(file))?.blocks() * 512;
+        // File systems without blocks say that they have none.
+        Ok((size > 0).then_some(Room { free, size, file }))
     }
 }
 

@@ -29,7 +29,7 @@ mod view;
 
 pub use check::Report;
 pub use crash_disk::CrashDisk;
-pub use disk::{Directory, Disk, DiskFile};
+pub use disk::{Directory, Disk, DiskFile, Room};
 pub use error::StoreError;
 pub use rows::{History, SessionRow, VolumeId, VolumeRow};
 pub use store::{Batch, Opened, Row, Rows, Store};

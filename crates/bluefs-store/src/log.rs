@@ -15,9 +15,10 @@
 //! machine has not lost its memory as well.
 
 use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
-use crate::disk::{Disk, DiskFile};
+use crate::disk::{Disk, DiskFile, Room};
 use crate::error::StoreError;
 
 /// Rows that a batch has changed; `None`: removed.
@@ -227,9 +228,17 @@ impl Log {
         }
         let to = (end + end.clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX)).next_multiple_of(AHEAD_BYTES_MIN);
         let zeros = vec![0; (to - end) as usize];
-        self.segment.write(end, &zeros).map_err(StoreError::io("write to the log"))?;
-        self.zeros = to;
+        self.zeros = match self.segment.write(end, &zeros) {
+            // The record itself may have room.
+            Err(error) if error.kind() == ErrorKind::StorageFull => end,
+            written => written.map(|()| to).map_err(StoreError::io("write to the log"))?,
+        };
         Ok(())
+    }
+
+    /// Room on its disk, on which this file is, too.
+    pub fn room(&self, file: &str) -> io::Result<Option<Room>> {
+        self.disk.room(file)
     }
 
     /// Bytes of the segment that is written.

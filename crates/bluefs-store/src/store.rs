@@ -12,7 +12,7 @@ use bluefs_wire::Wire;
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, Table, TableDefinition, WriteTransaction};
 
 use crate::check::{self, Report};
-use crate::disk::{Backend, Directory, Disk, DiskFile};
+use crate::disk::{Backend, Directory, Disk, DiskFile, Room};
 use crate::error::StoreError;
 use crate::log::{self, Log, Place, Puts};
 use crate::rows::{self, History, SessionRow, VolumeId, VolumeRow};
@@ -33,6 +33,11 @@ const SEGMENT_BYTES_MAX: u64 = 64 << 20;
 const CACHE_BYTES: usize = 192 << 20;
 /// Bytes that a batch puts, about, at which it should end.
 const BATCH_BYTES_MAX: usize = 128 << 20;
+
+/// Room on the disk that is kept for what takes none in the end, at most, and which part of the disk that is at most:
+/// who removes something needs some for a while.
+const RESERVE_BYTES_MAX: u64 = 256 << 20;
+const RESERVE_PART: u64 = 32;
 
 /// A key and its value.
 pub type Row = (Vec<u8>, Vec<u8>);
@@ -367,6 +372,13 @@ impl Store {
         self.log.segment_bytes()
     }
 
+    /// Whether the disk has so little room left that what takes more of it should be refused. A store whose disk is
+    /// full ends, and cannot be opened before there is room. `used_bytes`: of the contents of all volumes.
+    pub fn is_short(&self, used_bytes: u64) -> Result<bool, StoreError> {
+        let room = self.log.room(STATE).map_err(StoreError::io("look at the store's disk"))?;
+        Ok(room.is_some_and(|room| is_short(room, used_bytes, self.log.segment_bytes())))
+    }
+
     /// Reads every row, and checks what they say of each other.
     pub fn check(&self) -> Result<Report, StoreError> {
         check::check(&self.rows()?)
@@ -381,6 +393,16 @@ impl Store {
         self.checkpoint = self.log.last.number;
         Ok(())
     }
+}
+
+/// `log_bytes`: of records of which the state may not be written yet.
+fn is_short(room: Room, used_bytes: u64, log_bytes: u64) -> bool {
+    let reserve = RESERVE_BYTES_MAX.min(room.size / RESERVE_PART);
+    // A block takes twice its bytes in the state, whose file does not become smaller where something is removed: what
+    // it has beyond that is free for what comes.
+    let free_inside = room.file.saturating_sub(used_bytes.saturating_mul(9) / 4);
+    let coming = log_bytes.saturating_mul(2);
+    room.free < reserve / 2 || room.free.saturating_add(free_inside) < reserve.saturating_add(coming)
 }
 
 fn is_store(path: &Path) -> bool {
@@ -460,6 +482,18 @@ fn replay(database: &Database, records: &[Puts], last: Place) -> Result<(), Stor
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disk_is_short_while_something_can_still_be_removed() {
+        const GIB: u64 = 1 << 30;
+        let room = |free, file| Room { free, size: 100 * GIB, file };
+        assert!(!is_short(room(GIB, GIB), GIB / 2, 0));
+        assert!(is_short(room(200 << 20, GIB), GIB / 2, 0), "less than what is kept");
+        assert!(is_short(room(300 << 20, GIB), GIB / 2, 60 << 20), "the log has more");
+        assert!(!is_short(room(200 << 20, GIB), 0, 0), "the state has room inside");
+        assert!(is_short(room(100 << 20, GIB), 0, 0), "and the log has none");
+        assert!(!is_short(Room { free: 1 << 20, size: 8 << 20, file: 0 }, 0, 0), "a small one");
+    }
 
     #[test]
     fn another_format_is_refused() {

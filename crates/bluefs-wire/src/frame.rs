@@ -4,6 +4,8 @@ use crate::codec::{decode, encode, Wire, WireError};
 
 /// Bytes of one message, at most: an interval at its bounds, with room for its names and reads.
 pub const FRAME_BYTES_MAX: usize = 48 << 20;
+/// Room that is kept for the next messages. A large one takes more only until it is there: a server has many ends.
+const KEPT_BYTES: usize = 4 << 20;
 /// Bytes in front of a message: its length and its CRC-32 (of ISO 3309), four bytes each.
 pub const HEADER_BYTES: usize = 8;
 
@@ -64,6 +66,9 @@ impl Frames {
         }
         let message = decode(body)?;
         self.at += HEADER_BYTES + len;
+        if self.at == self.bytes.len() && self.bytes.capacity() > KEPT_BYTES {
+            (self.bytes, self.at) = (Vec::new(), 0);
+        }
         Ok(Some(message))
     }
 }

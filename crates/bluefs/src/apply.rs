@@ -207,7 +207,9 @@ impl<T: Tree> One<'_, '_, T> {
 
     fn check_new(&self, kind: Kind, rdev: u32, target: &[u8]) -> Did<(), T::Error> {
         let device = matches!(kind, Kind::Char | Kind::Block);
-        if device && !self.cred.is_root() {
+        // mknod(2): the device 0 of characters is none (a whiteout), and everybody may make it.
+        let is_real = device && (kind, rdev) != (Kind::Char, 0);
+        if is_real && !self.cred.is_root() {
             return Err(Errno::PERM.into());
         }
         if (rdev != 0 && !device) || (kind == Kind::Symlink) == target.is_empty() || target.contains(&0) {
@@ -449,7 +451,8 @@ impl<T: Tree> One<'_, '_, T> {
 
     fn set_owner(&self, inode: &mut Inode, set: &SetAttr) -> Did<(), T::Error> {
         // Nothing to be set is chown(2) of neither: it takes set-id bits away as any other.
-        let is_empty = *set == SetAttr::default() && mode_without_set_ids(inode) != inode.mode;
+        let mode = mode_without_set_ids(self.cred, inode);
+        let is_empty = *set == SetAttr::default() && mode != inode.mode;
         if set.uid.is_none() && set.gid.is_none() && !is_empty {
             return Ok(());
         }
@@ -464,7 +467,7 @@ impl<T: Tree> One<'_, '_, T> {
         }
         inode.uid = set.uid.unwrap_or(inode.uid);
         inode.gid = set.gid.unwrap_or(inode.gid);
-        inode.mode = mode_without_set_ids(inode);
+        inode.mode = mode;
         Ok(())
     }
 

@@ -70,15 +70,17 @@ pub fn mode_after_write(cred: &Cred, inode: &Inode) -> u16 {
     if inode.kind != Kind::File || !set || cred.is_root() {
         return inode.mode;
     }
-    mode_without_set_ids(inode)
+    mode_without_set_ids(cred, inode)
 }
 
-/// A setgid bit without permission for the group to execute meant mandatory locking: it stays.
-pub fn mode_without_set_ids(inode: &Inode) -> u16 {
+/// A setgid bit without permission for the group to execute meant mandatory locking: it stays, unless the caller is not
+/// in the group, and could not set it (as since Linux 6.2).
+pub fn mode_without_set_ids(cred: &Cred, inode: &Inode) -> u16 {
     if inode.kind == Kind::Dir {
         return inode.mode;
     }
     let group_executes = inode.mode & 0o010 != 0;
-    let cleared = if group_executes { SETUID | SETGID } else { SETUID };
+    let may_set = cred.is_root() || cred.in_group(inode.gid);
+    let cleared = if group_executes || !may_set { SETUID | SETGID } else { SETUID };
     inode.mode & !cleared
 }

@@ -5,7 +5,7 @@ use crate::bluefs_support as support;
 
 use std::process::Command;
 
-use support::{speculator, succeeds, text, Scene, Server};
+use support::{speculator, succeeds, text, Mount, Scene, Server};
 
 /// mount(8) looks for its helpers in /sbin only, and notes in /run what it has mounted. Both are this script's own, in
 /// a namespace. `$1` is the program, `$2` the server's address, `$3` a directory to work in.
@@ -104,4 +104,26 @@ fn what_cannot_be_mounted_is_told_without_numbers() {
         scene.path("nowhere").display()
     );
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(125), why));
+}
+
+/// For want of descriptors a mount fails at each place at which it needs one.
+#[test]
+fn a_mount_that_fails_late_leaves_no_mount_point() {
+    const LIMITED: &str = r#"ulimit -n "$1"; shift; exec "$@""#;
+    let scene = Scene::new();
+    let (server, dir) = (scene.serve(), scene.path("dir"));
+    std::fs::create_dir(&dir).unwrap();
+    let (mount, mut told) = (Mount(dir.clone()), String::new());
+    for descriptors in 6..64 {
+        let mut command = Command::new("sh");
+        command.args(["-c", LIMITED, "sh", &descriptors.to_string(), env!("CARGO_BIN_EXE_speculator"), "mount"]);
+        let output = command.args(["--plain", &server.address]).arg(&dir).output().expect("it starts");
+        assert_eq!(mount.is_there(), output.status.success(), "{descriptors}: {}", text(&output.stderr));
+        if output.status.success() {
+            break;
+        }
+        told += &text(&output.stderr);
+    }
+    assert!(mount.is_there(), "{told}");
+    assert!(told.contains("start a process that forgets names"), "none has failed behind mount(2): {told}");
 }

@@ -8,10 +8,11 @@ use std::os::unix::fs::{chown, MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use crate::bluefs_support as support;
 use crate::support::{has_root_for, skipped};
-use support::{speculator, succeeds, text, Scene, Server};
+use support::{speculator, succeeds, text, Mount, Scene, Server};
 
 const NOBODY: u32 = 65_534;
 
@@ -61,6 +62,30 @@ fn who_is_invited_by_root_to_a_server_of_somebody_else_comes_in() {
         let done = batch(&server, &scene.path(name), name);
         assert!(done.status.success(), "{name}: {}", text(&done.stderr));
     }
+}
+
+/// Each mount was over for good, and had to be made anew.
+#[test]
+fn invitations_that_cannot_be_read_for_a_moment_end_no_mount() {
+    if !has_root_for("a mount") {
+        return;
+    }
+    let scene = Scene::new();
+    let (server, invitation) = (Server::by(serve(&scene, &[])), scene.path("invitation"));
+    fs::write(&invitation, succeeds(&mut invite(&scene, &[]))).unwrap();
+    let options = ["--invitation", invitation.to_str().expect("a path of ours")];
+    let mount = Mount::new(&server.address, &scene.path("mount"), &options);
+    fs::write(mount.0.join("file"), "text").unwrap();
+    let (file, aside) = (scene.path("home/store/invitations"), scene.path("home/store/aside"));
+    fs::rename(&file, &aside).and_then(|()| fs::create_dir(&file)).unwrap();
+    // The server looks at them once a second.
+    std::thread::sleep(Duration::from_secs(3));
+    let refused = batch(&server, &invitation, "nothing");
+    let told = text(&refused.stderr);
+    assert!(!refused.status.success() && told.contains("cannot read its invitations now"), "{told}");
+    fs::remove_dir(&file).and_then(|()| fs::rename(&aside, &file)).unwrap();
+    assert_eq!(fs::read_to_string(mount.0.join("file")).unwrap(), "text");
+    assert!(batch(&server, &invitation, "something").status.success());
 }
 
 #[test]

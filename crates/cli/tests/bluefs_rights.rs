@@ -95,3 +95,35 @@ print(mode('file'))
 "#;
     says_the_same("touch file; mkdir dir", |dir| succeeds(Command::new("python3").args(["-c", SCRIPT]).arg(dir)));
 }
+
+/// Found by comparing what calls do on a mount and on ext4.
+#[test]
+fn who_is_not_in_the_group_takes_its_bit_away_and_anybody_makes_a_whiteout() {
+    const PREPARE: &str = "
+        for name in written cut owned given; do echo text > $name; done; chown 1000:55 *; chmod 2645 *
+        for name in others others-cut; do echo text > $name; chgrp 55 $name; chmod 2646 $name; done; chmod 777 .";
+    const SCRIPT: &str = "
+        exec 2>&1
+        echo >> written; truncate -s 1 cut; chown 1000 owned; chgrp 1000 given; echo >> others; truncate -s 1 others-cut
+        mknod null c 1 3; mknod whiteout c 0 0
+        find . -printf '%P %m %U %G %y\\n' | sort";
+    for groups in ["--clear-groups", "--groups=55"] {
+        says_the_same(PREPARE, |dir| said(dir, &[groups], SCRIPT));
+    }
+}
+
+#[test]
+fn names_of_attributes_have_a_namespace() {
+    const SCRIPT: &str = r#"
+import os, sys
+os.chdir(sys.argv[1])
+for name in ('user.a', 'user.', 'trusted.a', 'trusted.', 'user', 'a', 'os2.a', 'system.a'):
+    try:
+        os.setxattr('file', name, b'x')
+        print(name, 'is set')
+    except OSError as error:
+        print(name, error.strerror)
+print(sorted(os.listxattr('file')))
+"#;
+    says_the_same("touch file", |dir| succeeds(Command::new("python3").args(["-c", SCRIPT]).arg(dir)));
+}

@@ -329,3 +329,15 @@ fn no_more_is_asked_for_than_a_server_keeps_for_who_does_not_read() {
     assert_eq!(told, left);
     assert!(state.room_ahead() > 0 && state.held.is_empty());
 }
+
+#[test]
+fn numbers_that_nobody_waits_for_any_more_are_for_the_next_one() {
+    let mut state = State::new();
+    let _output = connected(&mut state);
+    state.session = Some((SessionId(1), 1));
+    state.is_borrowing = true;
+    let tag = state.ask(|tag| Request::Lend { tag });
+    state.forget(tag);
+    state.arrived(Reply::Lent { tag, group: Group(3) });
+    assert_eq!(state.take_ino(), Some((Ino(192), SessionId(1))));
+}

@@ -54,16 +54,18 @@ pub fn mount(options: &MountOptions) -> Result<u8, Failure> {
         supervisor::close_inherited();
         let _ = std::env::set_current_dir("/");
     }
-    let mounted = Mounted::new(client, &options.address.to_string(), &dir, listed.flags(), keeps_names);
-    let mounted = mounted.map_err(|error| Failure::Bluefs(error.to_string()))?;
-    let unmounter = mounted.unmounter();
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
     let mut signals =
         signals.map_err(|error| Failure::Bluefs(format!("cannot wait for signals: {}", plain(&error))))?;
-    std::thread::spawn(move || {
+    let mounted = Mounted::new(client, &options.address.to_string(), &dir, listed.flags(), keeps_names);
+    let mounted = mounted.map_err(|error| Failure::Bluefs(error.to_string()))?;
+    let unmounter = mounted.unmounter();
+    let unmount = move || {
         signals.forever().next();
         unmounter.unmount();
-    });
+    };
+    let waits = std::thread::Builder::new().name("signals".to_owned()).spawn(unmount);
+    waits.map_err(|error| Failure::Bluefs(format!("cannot start a thread: {}", plain(&error))))?;
     // Without it the mount is only not shown.
     let _ = status::serve(watch, options.address.to_string(), &dir);
     if options.detached {
