@@ -312,9 +312,13 @@ impl AheadArgs {
     }
 }
 
+/// Options of `speculator try` that are about COMMAND.
+const OF_COMMAND: [&str; 8] = ["decision", "diff", "network", "report", "wait", "force", "terminal", "command"];
+
 /// `speculator try`.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("decision").args(["keep_if", "yes", "no"]))]
+#[command(group = clap::ArgGroup::new("afterwards").args(["resume", "list", "give_up"]).conflicts_with_all(OF_COMMAND))]
 pub struct TryOptions {
     /// Keep if this shell command succeeds; it is run when COMMAND has ended, where COMMAND was, and sees what COMMAND
     /// did
@@ -374,16 +378,24 @@ pub struct TryOptions {
     #[arg(long, value_name = "N", hide = true)]
     pub crash_after: Option<u64>,
 
-    /// Finish keeping what a crash interrupted
-    #[arg(long, conflicts_with_all = [
-        "decision", "diff", "network", "report", "wait", "force", "terminal", "command",
-    ])]
+    /// Finish keeping what a crash, or want of room, interrupted
+    #[arg(long)]
     pub resume: bool,
+
+    /// List what --resume would finish: each layer, and how far keeping it is on each file system
+    #[arg(long)]
+    pub list: bool,
+
+    /// Remove LAYER, one of those that --list names, in the place of finishing it
+    ///
+    /// What was carried out stays. If something had been put aside by then, the directory that holds it is named.
+    #[arg(long, value_name = "LAYER", value_hint = ValueHint::FilePath)]
+    pub give_up: Option<PathBuf>,
 
     /// The command to run, and its arguments
     #[arg(
         value_name = "COMMAND",
-        required_unless_present = "resume",
+        required_unless_present_any = ["resume", "list", "give_up"],
         trailing_var_arg = true,
         allow_hyphen_values = true
     )]

@@ -7,7 +7,7 @@ use external_sync::domain::{Class, Promise};
 
 use crate::args::DoctorOptions;
 use crate::bluefs::{self, Need};
-use crate::error::Failure;
+use crate::error::{plain, Failure};
 use crate::generate::print;
 
 const STATUS_RUN_FAILS: u8 = 1;
@@ -17,14 +17,15 @@ pub fn doctor(options: &DoctorOptions) -> Result<u8, Failure> {
     if options.syscalls {
         return syscalls(options.json);
     }
-    let (report, needs) = (examine(), bluefs::needs());
+    let (report, needs, layer) = (examine(), bluefs::needs(), layer_over_root());
     let text = match options.json {
         true => {
             let mut all = serde_json::json!(report);
             all["mount"] = serde_json::json!(needs);
+            all["try"] = serde_json::json!([layer]);
             json(&all)
         }
-        false => text(&report, &needs),
+        false => text(&report, &needs, &layer),
     };
     print(&text)?;
     Ok(if report.run_works { 0 } else { STATUS_RUN_FAILS })
@@ -58,7 +59,23 @@ fn written(write: impl FnOnce(&mut String) -> fmt::Result) -> String {
     text
 }
 
-fn text(report: &Report, needs: &[Need]) -> String {
+/// What only `speculator try` needs.
+fn layer_over_root() -> Need {
+    let found = match rustix::process::geteuid().is_root() {
+        true => layer::root_can_have_a_layer().map_err(|error| plain(&error)),
+        false => Err("you are not root".to_owned()),
+    };
+    let advice = "try as root, with overlayfs in the kernel; a container's root needs file handles (nfs_export=on)";
+    Need {
+        name: "a layer over /",
+        is_there: found.is_ok(),
+        only_limits: false,
+        advice: found.is_err().then_some(advice),
+        detail: found.err().unwrap_or_else(|| "works (tried)".to_owned()),
+    }
+}
+
+fn text(report: &Report, needs: &[Need], layer: &Need) -> String {
     written(|text| {
         report.here.iter().try_for_each(|here| write_here(text, here))?;
         writeln!(text, "This machine")?;
@@ -71,6 +88,8 @@ fn text(report: &Report, needs: &[Need]) -> String {
             .try_for_each(|found| write_promises(text, found))?;
         write_hidden(text, report)?;
         write_advice(text, report)?;
+        writeln!(text, "\nFor speculator try (and loop devices, e2fsprogs)")?;
+        write_need(text, layer)?;
         writeln!(text, "\nFor speculator mount (BlueFS)")?;
         needs.iter().try_for_each(|need| write_need(text, need))?;
         writeln!(text, "\nspeculator run {} here.", if report.run_works { "works" } else { "does not work" })

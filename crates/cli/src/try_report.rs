@@ -349,6 +349,8 @@ struct ChangeReport<'a> {
     change: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from_bytes: Option<Vec<u8>>,
     kind: Kind,
     size_before: Option<u64>,
     size_after: Option<u64>,
@@ -390,24 +392,29 @@ fn printed_report(ran: &Ran) -> Vec<PrintedReport> {
 }
 
 fn change_report(change: &Change) -> ChangeReport<'_> {
-    use std::os::unix::ffi::OsStrExt;
-    let bytes = change.path.as_os_str().as_bytes();
     let (word, from) = match &change.what {
         What::Created => ("created", None),
         What::Changed => ("changed", None),
         What::Removed => ("removed", None),
-        What::Renamed(from) => ("renamed", Some(from.to_string_lossy().into_owned())),
+        What::Renamed(from) => ("renamed", Some(from)),
     };
     ChangeReport {
         path: change.path.to_string_lossy().into_owned(),
-        path_bytes: std::str::from_utf8(bytes).is_err().then(|| bytes.to_owned()),
+        path_bytes: bytes_of(&change.path),
         change: word,
-        from,
+        from: from.map(|from| from.to_string_lossy().into_owned()),
+        from_bytes: from.and_then(|from| bytes_of(from)),
         kind: change.kind,
         size_before: change.size_before,
         size_after: change.size_after,
         aspects: &change.aspects,
     }
+}
+
+/// Of a path that is not text.
+fn bytes_of(path: &Path) -> Option<Vec<u8>> {
+    use std::os::unix::ffi::OsStrExt;
+    path.to_str().is_none().then(|| path.as_os_str().as_bytes().to_owned())
 }
 
 #[cfg(test)]

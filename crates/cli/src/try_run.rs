@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
 
 use layer::{Attempt, LayerError, Ran, Reached};
 use rustix::event::{poll, PollFd, PollFlags};
@@ -22,6 +23,12 @@ const STATUS_UNDONE: u8 = 123;
 pub fn try_run(options: TryOptions) -> Result<u8, Failure> {
     if options.resume {
         return resume(&options);
+    }
+    if options.list {
+        return list(&options);
+    }
+    if let Some(layer) = &options.give_up {
+        return give_up(layer);
     }
     let file = match &options.report {
         Some(ReportTarget::Json(path)) => Some(StatsFile::open(path, "the report")?),
@@ -43,6 +50,7 @@ pub fn try_run(options: TryOptions) -> Result<u8, Failure> {
         None if can_ask && !decided_beforehand => layer::Network::Ask,
         None => layer::Network::No,
     };
+    tell_of_left_behind(&options);
     let (attempt, ran) = Attempt::run(layer::TryOptions {
         program,
         args: options.command.clone(),
@@ -157,13 +165,79 @@ fn save_output(options: &TryOptions, ran: &Ran) {
     }
 }
 
-fn resume(options: &TryOptions) -> Result<u8, Failure> {
+/// Whoever comes back after a crash may not know.
+fn tell_of_left_behind(options: &TryOptions) {
+    for layer in layer::left_behind(&options.layer_dir).unwrap_or_default() {
+        let (layer, dir) = (layer.display(), options.layer_dir.display());
+        tell!("speculator: keeping {layer} was interrupted; speculator try --resume --layer-dir {dir} finishes it");
+    }
+}
+
+/// The layers that --resume would finish; with none there, that is told.
+fn interrupted(options: &TryOptions) -> Result<Vec<PathBuf>, Failure> {
     let dir = &options.layer_dir;
     let found = layer::interrupted(dir).map_err(|error| {
         Failure::Usage(format!("cannot look into {}: {}; see --layer-dir", dir.display(), plain(&error)))
     })?;
     if found.is_empty() {
         tell!("speculator: nothing was interrupted in {}", dir.display());
+    }
+    Ok(found)
+}
+
+fn list(options: &TryOptions) -> Result<u8, Failure> {
+    let found = interrupted(options)?;
+    if found.is_empty() {
+        return Ok(0);
+    }
+    let mut out = std::io::stdout();
+    let mut failures = Vec::new();
+    for (layer, parts) in found.iter().zip(layer::progress(&found)?) {
+        match parts {
+            Ok(parts) => {
+                let parts: Vec<String> = parts.iter().map(told_part).collect();
+                let line = format!("{}: {}", layer.display(), parts.join(", "));
+                writeln!(out, "{}", one_line(&line)).map_err(Failure::Output)?;
+            }
+            Err(error) => failures.push(error.into()),
+        }
+    }
+    all_told(failures)
+}
+
+fn told_part(part: &layer::Part) -> String {
+    let how_far = match part.progress {
+        layer::Progress::Begun => "begun",
+        layer::Progress::ContentsDone => "done but for attributes of directories",
+        layer::Progress::AllDone => "done",
+    };
+    format!("{} ({} steps, {how_far})", part.mount_point.display(), part.steps)
+}
+
+fn give_up(layer: &Path) -> Result<u8, Failure> {
+    let left = layer::give_up(layer)?;
+    tell!("speculator: {} is given up; what was carried out stays", layer.display());
+    match left {
+        None => tell!("speculator: what it held cannot be read; see .speculator-try-* at the roots of file systems"),
+        Some(left) => {
+            left.iter().for_each(|stage| tell!("speculator: what had to make room for it is in {}", stage.display()));
+        }
+    }
+    Ok(0)
+}
+
+/// All but the last are told.
+fn all_told(mut failures: Vec<Failure>) -> Result<u8, Failure> {
+    let Some(last) = failures.pop() else { return Ok(0) };
+    for failure in &failures {
+        failure.report();
+    }
+    Err(last)
+}
+
+fn resume(options: &TryOptions) -> Result<u8, Failure> {
+    let found = interrupted(options)?;
+    if found.is_empty() {
         return Ok(0);
     }
     let failures = layer::resume(&found).err().unwrap_or_default();
@@ -171,12 +245,7 @@ fn resume(options: &TryOptions) -> Result<u8, Failure> {
     if kept > 0 {
         tell!("speculator: kept: what {kept} interrupted tries had decided");
     }
-    let mut failures: Vec<Failure> = failures.into_iter().map(Failure::from).collect();
-    let Some(last) = failures.pop() else { return Ok(0) };
-    for failure in &failures {
-        failure.report();
-    }
-    Err(last)
+    all_told(failures.into_iter().map(Failure::from).collect())
 }
 
 fn ask_about_network(reached: &Reached, over: BorrowedFd<'_>) -> bool {

@@ -43,16 +43,20 @@ fn explain(error: &clap::Error, line: &[OsString]) -> Failure {
             Err(error) => Failure::Output(error),
         };
     }
-    let help = match line.get(1).and_then(|word| word.to_str()) {
-        Some(
-            word @ ("run" | "try" | "top" | "volume" | "serve" | "invite" | "mount" | "fsck" | "bluefs" | "doctor"
-            | "completions" | "man"),
-        ) => {
-            format!("speculator {word} --help")
-        }
-        _ => "speculator --help".to_owned(),
-    };
+    let help = help_for(line);
     Failure::Usage(format!("{}; see {help}", shorten(&error.render().to_string())))
+}
+
+/// The help of the command that the line names, as far as it names one.
+fn help_for(line: &[OsString]) -> String {
+    let mut command = &Cli::command();
+    let mut names = vec!["speculator"];
+    for word in line.iter().skip(1) {
+        let Some(found) = word.to_str().and_then(|word| command.find_subcommand(word)) else { break };
+        names.push(found.get_name());
+        command = found;
+    }
+    names.join(" ") + " --help"
 }
 
 /// What stands before the usage, in one line.
@@ -93,6 +97,8 @@ mod tests {
         check("try --yes --diff ls --no", &["ls", "--no"]);
         check("try --network=yes --keep-if true -- ls", &["ls"]);
         check("try --resume", &[]);
+        check("try --list --layer-dir x", &[]);
+        check("try --give-up x", &[]);
         check("run --stats=json:x --commit=eager --commit-interval 0.5 ls", &["ls"]);
     }
 
@@ -114,11 +120,21 @@ mod tests {
 
     #[test]
     fn errors_are_one_line() {
-        for line in
-            ["", "run", "volume", "volume create x", "volume create x --size 5Q", "frobnicate", "run --stats=xml ls"]
-        {
+        for (line, help) in [
+            ("", "speculator"),
+            ("run", "speculator run"),
+            ("volume", "speculator volume"),
+            ("volume create x", "speculator volume create"),
+            ("volume create x --size 5Q", "speculator volume create"),
+            ("frobnicate", "speculator"),
+            ("run --stats=xml ls", "speculator run"),
+            ("commit x", "speculator commit"),
+            ("begin --bogus", "speculator begin"),
+            ("try --list --resume", "speculator try"),
+            ("try --give-up x ls", "speculator try"),
+        ] {
             let error = parsed(line).expect_err(line);
-            assert!(!error.contains('\n') && error.contains("; see speculator "), "{line}: {error}");
+            assert!(!error.contains('\n') && error.ends_with(&format!("; see {help} --help")), "{line}: {error}");
         }
     }
 }

@@ -69,9 +69,11 @@ fn doctor_tells_what_there_is() {
     assert!(report["findings"].as_array().unwrap().iter().any(|finding| finding["name"] == "ptrace"));
     let needs = report["mount"].as_array().unwrap();
     assert!(needs.iter().any(|need| need["name"] == "FUSE" && need["is_there"].is_boolean()), "{needs:?}");
+    let layer = &report["try"][0];
+    assert!(layer["name"] == "a layer over /" && layer["is_there"].is_boolean(), "{layer}");
     let text = scene.run("doctor");
     text.expect(if works { 0 } else { 1 }, "");
-    for part in ["durable before observed", "For speculator mount (BlueFS)", "/dev/fuse"] {
+    for part in ["durable before observed", "For speculator mount (BlueFS)", "/dev/fuse", "For speculator try"] {
         assert!(text.stdout.contains(part), "{part}: {}", text.stdout);
     }
 }

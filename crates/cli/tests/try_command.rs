@@ -431,6 +431,13 @@ fn the_report_for_programs() {
     let scene = Scene::new();
     tree::run(&scene.path("dir"), "echo 1 > a; echo 1 > b; mkdir d; echo x > d/f");
     let report = scene.path("report");
+    let option = format!("--no --report=json:{}", report.display());
+    tree::run(&scene.path("dir"), "echo > \"$(printf 'z\\377')\"");
+    Try::new(&scene, &option).sh("mv z* \"$(printf 'y\\376')\"");
+    let json: serde_json::Value = serde_json::from_str(&fs::read_to_string(&report).unwrap()).unwrap();
+    let last = |bytes: &serde_json::Value| bytes.as_array().and_then(|bytes| bytes.last().cloned());
+    assert_eq!(last(&json["changes"][0]["path_bytes"]), Some(0o376.into()));
+    assert_eq!(last(&json["changes"][0]["from_bytes"]), Some(0o377.into()));
     let option = format!("--no --diff --report=json:{}", report.display());
     let outcome = Try::new(&scene, &option).sh("echo 2 >> a; rm b; mv d e; echo > new; chmod 600 e/f; seq 10000");
     let json: serde_json::Value = serde_json::from_str(&fs::read_to_string(&report).unwrap()).unwrap();
@@ -451,6 +458,66 @@ fn the_report_for_programs() {
         let at = path.find("/dir/").map_or(path, |at| &path[at + 5..]);
         (change["change"].as_str().unwrap().to_owned(), at.to_owned())
     }
+}
+
+/// Runs a shell script in whose arguments a try of what follows them begins.
+fn shell(scene: &Scene, script: &str, stdin: impl Into<Stdio>) -> Outcome {
+    let inner = Try::new(scene, "--yes --report=none").command(&[]);
+    let mut command = Command::new("sh");
+    command.args(["-c", script, "sh"]).arg(inner.get_program()).args(inner.get_args());
+    Outcome::of(command.current_dir(scene.path("dir")).stdin(stdin).output().unwrap())
+}
+
+#[test]
+fn what_is_not_read_is_there_for_the_next_reader() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let check = |script: &str, expected: &str| {
+        let outcome = shell(&scene, script, Stdio::null());
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (0, expected), "{script}: {}", outcome.stderr);
+    };
+    check("printf '1\\n2\\n3\\n' | while read -r name; do \"$@\" echo $name; done", "1\n2\n3\n");
+    check("seq 20000 | { \"$@\" sh -c 'read a; read b; echo $a $b'; tail -n 1; }", "1 2\n20000\n");
+    check("seq 20000 | { \"$@\" head -c 90003 > /dev/null; head -n 2; }", "52\n16853\n");
+    check("seq 20000 | { \"$@\" wc -l; wc -l; }", "20000\n0\n");
+    check("seq 20000 > ../list; { \"$@\" sh -c 'read a'; sed -n 1p; } < ../list", "2\n");
+    check("\"$@\" cat < /dev/null; echo | \"$@\" true", "");
+    check("(sleep 0.2; echo late) | { \"$@\" cat; }", "late\n");
+    // Nobody ever writes.
+    check("mkfifo ../fifo; exec 3<> ../fifo; \"$@\" true <&3", "");
+
+    let (mut ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    ours.write_all(b"1\n2\n3\n").unwrap();
+    ours.shutdown(std::net::Shutdown::Write).unwrap();
+    let outcome = shell(&scene, "\"$@\" sh -c 'read a; echo $a'; cat", std::os::fd::OwnedFd::from(theirs));
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "1\n2\n3\n"), "{}", outcome.stderr);
+}
+
+#[test]
+fn a_limit_of_the_length_of_files_is_commands() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let script =
+        "ulimit -S -f 8; exec \"$@\" sh -c 'ulimit -S -f; echo > made; head -c 9000 /dev/zero > long; echo $?'";
+    let outcome = shell(&scene, script, Stdio::null());
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "8\n153\n"), "{}", outcome.stderr);
+    assert!(scene.path("dir/made").exists());
+}
+
+#[test]
+fn where_command_cannot_begin_is_told() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let outcome = shell(&scene, "cd /proc/$$ && \"$@\" true", Stdio::null());
+    outcome.expect(125, "cannot make a layer: the working directory: No such file or directory");
+    let nowhere = scene.run("try --layer-dir /nowhere -- true");
+    nowhere.expect(125, "cannot make a layer in /nowhere: a file without a name: No such file or directory; choose");
 }
 
 #[test]

@@ -204,13 +204,15 @@ fn what_the_file_system_would_refuse_is_found_before_anything_is_done() {
     let dir = small(&scene, "ext4");
     tree::run(
         &scene.path("dir"),
-        "echo a > log; chattr +a log; mkdir app; chattr +a app; mkdir -p i/sub; echo > i/f; chattr +i i
+        "echo a > log; chattr +a log; mkdir -p app m/app; chattr +a app m/app; mkdir -p i/sub; echo > i/f; chattr +i i
          touch -a -d 2001-01-01 f; echo > f",
     );
     let unprotect = Unprotect(scene.path("dir"));
     let mut attempt = Try::new(&scene, "--yes --report=none");
     undone(&scene, &attempt.sh("echo other > f; echo b >> log"), "dir/log: it cannot be changed");
     undone(&scene, &attempt.sh("echo other > f; echo > app/new"), "dir/app: it cannot be changed");
+    // Also where it has another name by then.
+    undone(&scene, &attempt.sh("echo other > f; mv m n; echo > n/app/new"), "dir/n/app: it cannot be changed");
     let large = "import os; os.setxattr('f', 'user.big', b'v' * 9000)";
     undone(&scene, &attempt.run(&["python3", "-c", large]), "dir/f: its extended attribute user.big");
     assert_eq!((read(&scene, "dir/log"), read(&scene, "dir/f")), ("a\n".to_owned(), "\n".to_owned()));
@@ -368,6 +370,57 @@ fn what_somebody_has_mounted_meanwhile_stays_mounted() {
         undone(&scene, &outcome, "theirs was mounted at");
         assert!(scene.path("dir/d/sub/file").exists(), "{inside}");
     }
+}
+
+#[test]
+fn what_somebody_has_mounted_through_another_mount_stays_mounted() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    fs::create_dir_all(scene.path("dir/d/sub")).unwrap();
+    tree::run(&scene.path(""), "mkdir other; mount --bind dir other");
+    let _other = Mounted(scene.path("other"));
+    for inside in ["rm -r d", "mv d e", "rm -r d; mkdir d"] {
+        let attempt = Try::new(&scene, "--yes --report=none --force");
+        let outcome = attempt.meanwhile(inside, "mount -t tmpfs theirs ../other/d/sub; echo > ../other/d/sub/file");
+        let _mounted = Mounted(scene.path("other/d/sub"));
+        undone(&scene, &outcome, "theirs was mounted at");
+        assert!(scene.path("other/d/sub/file").exists(), "{inside}");
+    }
+}
+
+/// As ip-netns(8) makes them.
+#[test]
+fn a_file_that_a_namespace_is_mounted_on_stays() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    tree::run(&scene.path("dir"), "mkdir names; echo > names/uts; mount --bind /proc/self/ns/uts names/uts");
+    let _mounted = Mounted(scene.path("dir/names/uts"));
+    let script = "echo > made; rm names/uts || echo stays; mv names/uts other || echo stays; mv names moved";
+    let outcome = Try::new(&scene, "--yes --report=none").sh(script);
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "stays\nstays\n"), "{}", outcome.stderr);
+    assert!(scene.path("dir/made").exists() && scene.path("dir/moved/uts").exists());
+    tree::run(&scene.path("dir"), "mv moved names");
+}
+
+/// They take its mount point away as well, and the kernel unmounts it for everybody.
+#[test]
+fn somebody_may_unmount_something_just_when_it_begins() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let over = scene.path("over");
+    let script = "while [ ! -e over ]; do mkdir m; mount -t tmpfs theirs m; umount m; rmdir m; done";
+    let mut somebody = Command::new("sh").args(["-c", script]).current_dir(scene.path("")).spawn().unwrap();
+    let outcomes = (0..20).map(|_| Try::new(&scene, "--no --report=none").sh("true"));
+    let failed: Vec<String> = outcomes.filter(|outcome| outcome.status != 0).map(|outcome| outcome.stderr).collect();
+    fs::write(over, "").unwrap();
+    somebody.wait().unwrap();
+    assert!(failed.is_empty(), "{failed:?}");
 }
 
 #[test]

@@ -9,9 +9,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use procfs::mountinfo::Table;
+use procfs::mountinfo::{Mount, Table};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, ResolveFlags};
 
+use crate::mounts;
 use crate::object::{self, Write};
 use crate::overlay_format::Handle;
 use crate::plan::{Contents, Directory, FileSystemPlan, Hold, Rel, Step};
@@ -138,6 +139,8 @@ impl Apply<'_> {
         rustix::fs::mkdirat(&self.root, name, Mode::from_raw_mode(0o700))?;
         let stage = beneath(self.root.as_fd(), name)?;
         let ino = object::stat(stage.as_fd())?.st_ino;
+        // What goes can be of any project.
+        sys::leave_project(object::reopen(stage.as_fd(), false)?.as_fd())?;
         Ok((stage, ino))
     }
 
@@ -145,9 +148,13 @@ impl Apply<'_> {
     fn remove_stage(&self) -> io::Result<()> {
         let Some(stage) = &self.stage else { return Ok(()) };
         let name = Path::new(self.manner.stage);
-        let place = self.plan.mount_point.join(name);
-        let mounts = self.manner.mounts.borrow_mut().read_again()?;
-        if let Some(mount) = mounts.iter().find(|mount| mount.mount_point.starts_with(&place)) {
+        let all = self.manner.mounts.borrow_mut().read_again()?;
+        // The last one is on top of the others.
+        let home = all.iter().rfind(|mount| mount.mount_point == *self.plan.mount_point);
+        let is_there = |mount: &&Mount| {
+            home.and_then(|home| mounts::mounted_on(mount, home, &all)).is_some_and(|on| on.starts_with(name))
+        };
+        if let Some(mount) = all.iter().find(is_there) {
             return Err(io::Error::other(format!("{} is mounted there", mount.source.display())));
         }
         if ino_of(self.root.as_fd(), name)? != Some(object::stat(stage.as_fd())?.st_ino) {
@@ -247,14 +254,40 @@ impl Apply<'_> {
     /// Complete before it has its name.
     fn create(&self, number: usize, source: &Rel, dir: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
         let made = PathBuf::from(format!("new-{number}"));
-        if ino_of(self.stage()?, &made)?.is_some() {
-            rustix::fs::unlinkat(self.stage()?, &made, AtFlags::empty())?;
-        }
         let source = object::open(&self.layer.join(&source.0))?;
-        object::create_like(source.as_fd(), self.stage()?, &made)?;
+        self.make(source.as_fd(), &made, dir)?;
         self.burn();
         // The name in the stage tells from now on who has made it.
-        Ok(rustix::fs::linkat(self.stage()?, &made, dir, name, AtFlags::empty())?)
+        let link = || rustix::fs::linkat(self.stage()?, &made, dir, name, AtFlags::empty()).map_err(io::Error::from);
+        match link() {
+            Err(error) if error.raw_os_error() == Some(libc::EXDEV) => {
+                self.make_there(source.as_fd(), &made, dir)?;
+                link()
+            }
+            linked => linked,
+        }
+    }
+
+    /// In the stage, for this directory: what is not to be read by everybody is encrypted there as well.
+    fn make(&self, source: BorrowedFd<'_>, made: &Path, dir: BorrowedFd<'_>) -> io::Result<()> {
+        if object::is_encrypted(dir)? {
+            return self.make_there(source, made, dir);
+        }
+        remove_if_there(self.stage()?, made)?;
+        object::create_like(source, self.stage()?, made)
+    }
+
+    /// The same for a directory that only takes what was made in it, as it is of a project or encrypted (see `realm`):
+    /// there it has a name that nobody else gives until it is complete, and is in the stage.
+    fn make_there(&self, source: BorrowedFd<'_>, made: &Path, dir: BorrowedFd<'_>) -> io::Result<()> {
+        let unfinished = PathBuf::from(format!("{}-{}", self.manner.stage, made.display()));
+        remove_if_there(dir, &unfinished)?;
+        object::create_like(source, dir, &unfinished)?;
+        self.burn();
+        remove_if_there(self.stage()?, made)?;
+        rename(dir, &unfinished, self.stage()?, made).inspect_err(|_| {
+            let _ = rustix::fs::unlinkat(dir, &unfinished, AtFlags::empty());
+        })
     }
 
     /// The name of a new object is taken: by that object, or this is an error. A crash may have lost the data of a file
@@ -339,13 +372,17 @@ impl Apply<'_> {
 
     fn replace(&self, number: usize, contents: &Contents) -> io::Result<()> {
         let made = PathBuf::from(format!("busy-{number}"));
-        if ino_of(self.stage()?, &made)?.is_some() {
-            rustix::fs::unlinkat(self.stage()?, &made, AtFlags::empty())?;
-        }
         let source = object::open(&self.layer.join(&contents.source.0))?;
-        object::create_like(source.as_fd(), self.stage()?, &made)?;
         let Some((dir, name)) = self.parent(&contents.at)? else { return Err(io::ErrorKind::NotFound.into()) };
-        Ok(rustix::fs::renameat(self.stage()?, &made, dir, &name)?)
+        self.make(source.as_fd(), &made, dir.as_fd())?;
+        let put = || rustix::fs::renameat(self.stage()?, &made, &dir, &name).map_err(io::Error::from);
+        match put() {
+            Err(error) if error.raw_os_error() == Some(libc::EXDEV) => {
+                self.make_there(source.as_fd(), &made, dir.as_fd())?;
+                put()
+            }
+            put => put,
+        }
     }
 
     fn directory(&self, _number: usize, directory: &Directory) -> io::Result<()> {
@@ -416,6 +453,13 @@ fn rename(from: BorrowedFd<'_>, name: &Path, to: BorrowedFd<'_>, new_name: &Path
         // A file system that cannot promise not to replace: it was looked at just before.
         Err(rustix::io::Errno::INVAL) => Ok(rustix::fs::renameat(from, name, to, new_name)?),
         other => Ok(other?),
+    }
+}
+
+fn remove_if_there(dir: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
+    match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
+        Err(rustix::io::Errno::NOENT) => Ok(()),
+        removed => Ok(removed?),
     }
 }
 

@@ -10,13 +10,12 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
 
 use rustix::event::{poll, PollFd, PollFlags};
+use rustix::process::{Resource, Rlimit};
 use rustix::time::{clock_gettime, ClockId};
 
 use crate::apply::{Fuse, Manner};
@@ -26,6 +25,7 @@ use crate::error::{set_up, LayerError};
 use crate::gate::{Asker, Asking, Gate, Reached};
 use crate::held::{Collector, Held, Stream};
 use crate::image::LayerImage;
+use crate::input::{self, Copying};
 use crate::inside::{Inside, Message, DECIDE, GO, STAGES};
 use crate::plan::{FileSystemPlan, Plan, PLAN_NAME, PLAN_VERSION};
 use crate::record::Record;
@@ -148,6 +148,7 @@ impl Attempt {
             return Err(LayerError::NotRoot);
         }
         let cwd = std::env::current_dir().map_err(set_up("the working directory"))?;
+        let file_size = lift_file_size();
         let image = LayerImage::create(&options.layer_dir)?;
         let begun = beginning();
         let failed = || set_up(mountinfo::PATH);
@@ -157,7 +158,7 @@ impl Attempt {
         // What COMMAND does has another time than what was done for it.
         let _ = beginning();
         let mask = sys::block_signals(&awaited());
-        let started = start(&mut options, &view, cwd, mask)?;
+        let started = start(&mut options, &view, (cwd, file_size, mask))?;
         let (plans, phase, mounts) = (Vec::new(), started.phase.clone(), RefCell::new(mounts));
         let mut attempt = Attempt { view, image, plans, begun, phase, mounts, mounts_before };
         let ran = attempt.follow(started, &options)?;
@@ -250,9 +251,9 @@ impl Attempt {
         let mounts = self.mounts.borrow_mut().read_again().map_err(intent(mountinfo::PATH))?;
         let place = |mount: &Mount| (mount.id, mount.dev, mount.mount_point.clone());
         let before: HashSet<_> = self.mounts_before.iter().map(place).collect();
-        let new_mounts = mounts.into_iter().filter(|mount| !before.contains(&place(mount))).collect();
+        let is_new = mounts.iter().map(|mount| !before.contains(&place(mount))).collect();
         let layer_dirs = self.image.directories().map_err(intent("the layer's directory"))?;
-        let around = Surroundings { new_mounts, layer_dirs };
+        let around = Surroundings { mounts, is_new, layer_dirs };
         plans.iter().try_for_each(|plan| check::check(plan, self.layer(plan.layer), &around))
     }
 
@@ -264,6 +265,16 @@ impl Attempt {
         write_plan(plan, &self.view.image())?;
         self.view.sync()
     }
+}
+
+/// A limit of the length of files is COMMAND's: the layer's file is longer. What it was.
+pub fn lift_file_size() -> Rlimit {
+    let found = rustix::process::getrlimit(Resource::Fsize);
+    let lift = |current| rustix::process::setrlimit(Resource::Fsize, Rlimit { current, ..found });
+    // Without CAP_SYS_RESOURCE the hard limit stays.
+    let all = rustix::process::setrlimit(Resource::Fsize, Rlimit { current: None, maximum: None });
+    let _ = all.or_else(|_| lift(found.maximum));
+    found
 }
 
 /// Nobody can guess it: where everybody makes what they like, nobody has made it before.
@@ -397,13 +408,17 @@ struct Started {
     collector: Collector,
     reached: Arc<Mutex<Vec<Reached>>>,
     phase: Phase,
-    input: Option<Input>,
+    input: Option<Copying>,
     carrier: Option<Carrier>,
     /// Closed when nobody waits for the answer to a question any more.
     questions: Option<io::PipeWriter>,
 }
 
-fn start(options: &mut TryOptions, view: &View, cwd: PathBuf, mask: libc::sigset_t) -> Result<Started, LayerError> {
+/// Where whoever started us was, and what COMMAND finds as we have found it.
+type Found = (PathBuf, Rlimit, libc::sigset_t);
+
+fn start(options: &mut TryOptions, view: &View, found: Found) -> Result<Started, LayerError> {
+    let (cwd, file_size, mask) = found;
     let awaited = awaited();
     let pipe = || io::pipe().map_err(set_up("a pipe"));
     let users = match options.terminal {
@@ -413,7 +428,7 @@ fn start(options: &mut TryOptions, view: &View, cwd: PathBuf, mask: libc::sigset
     let (order_reader, order_writer) = pipe()?;
     let (message_reader, message_writer) = pipe()?;
     let (output, outputs) = streams().map_err(set_up("a pipe"))?;
-    let (stdin, input) = Input::prepare(options.terminal).map_err(set_up("standard input"))?;
+    let (stdin, input) = input::prepare(options.terminal).map_err(set_up("standard input"))?;
     let [stdout, stderr] = output;
     let words = io::stderr().as_fd().try_clone_to_owned().map_err(set_up("standard error"))?;
     let namespaces =
@@ -433,6 +448,7 @@ fn start(options: &mut TryOptions, view: &View, cwd: PathBuf, mask: libc::sigset
         terminal: options.terminal,
         ignore_pipe: options.ignore_pipe,
         closed: options.closed.clone(),
+        file_size,
         mask,
     };
     let first = match sys::fork_into(namespaces | own_network).map_err(set_up("namespaces"))? {
@@ -450,7 +466,7 @@ fn start(options: &mut TryOptions, view: &View, cwd: PathBuf, mask: libc::sigset
         collector,
         reached: Arc::default(),
         phase,
-        input: input.map(Input::start),
+        input: input.map(input::Input::start),
         carrier: None,
         questions: None,
     };
@@ -564,73 +580,6 @@ fn streams() -> io::Result<Outputs> {
     let (err_reader, err_writer) = io::pipe()?;
     let readers = vec![(Stream::Out, out_reader.into()), (Stream::Err, err_reader.into())];
     Ok(([out_writer.into(), err_writer.into()], readers))
-}
-
-/// What COMMAND reads. It never gets a descriptor through which it could write outside: our standard input is copied
-/// into a pipe.
-struct Input {
-    reader: OwnedFd,
-    writer: Option<OwnedFd>,
-    /// Of a file: where it was read from at first, and what has copied so many bytes of it when it is told to stop.
-    begun_at: Option<u64>,
-    is_over: Arc<AtomicBool>,
-    copier: Option<JoinHandle<u64>>,
-}
-
-impl Input {
-    /// COMMAND's standard input; and, if ours has to be copied into it, what copies.
-    fn prepare(is_terminal: bool) -> io::Result<(OwnedFd, Option<Input>)> {
-        let null = || Ok((File::open("/dev/null")?.into(), None));
-        if is_terminal {
-            return null();
-        }
-        let stdin = rustix::stdio::stdin();
-        let Ok(found) = File::from(stdin.try_clone_to_owned()?).metadata() else { return null() };
-        let kind = found.file_type();
-        // A terminal is not for a program whose questions nobody sees.
-        if kind.is_char_device() || kind.is_block_device() || kind.is_dir() {
-            return null();
-        }
-        let (reader, writer) = io::pipe()?;
-        let (reader, writer): (OwnedFd, OwnedFd) = (reader.into(), writer.into());
-        let here = || rustix::fs::seek(stdin, rustix::fs::SeekFrom::Current(0)).ok();
-        let begun_at = if kind.is_file() { here() } else { None };
-        let (is_over, copier) = (Arc::new(AtomicBool::new(false)), None);
-        Ok((reader.try_clone()?, Some(Input { reader, writer: Some(writer), begun_at, is_over, copier })))
-    }
-
-    fn start(mut self) -> Input {
-        let is_over = self.is_over.clone();
-        self.copier = self.writer.take().map(|writer| std::thread::spawn(move || copy_input(writer, &is_over)));
-        self
-    }
-
-    /// What COMMAND did not read of a file is there for whoever reads next. COMMAND has ended.
-    fn give_back(self) {
-        let (Some(begun_at), Some(copier)) = (self.begun_at, self.copier) else { return };
-        self.is_over.store(true, Ordering::SeqCst);
-        // Whoever copies may wait for room in the pipe, and closes it then.
-        let unread = io::copy(&mut File::from(self.reader), &mut io::sink()).unwrap_or(0);
-        if let Ok(copied) = copier.join() {
-            let read = copied.saturating_sub(unread);
-            let _ = rustix::fs::seek(rustix::stdio::stdin(), rustix::fs::SeekFrom::Start(begun_at + read));
-        }
-    }
-}
-
-/// Copies our standard input into a pipe, in pieces that are written as a whole. How many bytes were.
-fn copy_input(writer: OwnedFd, is_over: &AtomicBool) -> u64 {
-    let mut writer = File::from(writer);
-    let (mut buffer, mut copied) = ([0; 4096], 0);
-    while !is_over.load(Ordering::SeqCst) {
-        // Not through the standard library, which reads ahead.
-        match rustix::io::read(rustix::stdio::stdin(), &mut buffer) {
-            Err(rustix::io::Errno::INTR) => {}
-            Ok(len) if len > 0 && writer.write_all(&buffer[..len]).is_ok() => copied += len as u64,
-            _ => break,
-        }
-    }
-    copied
 }
 
 /// The processes in the first one's namespace but for itself and those that are dead.

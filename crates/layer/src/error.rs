@@ -1,7 +1,7 @@
 //! Why a try could not be made, or not be kept. The text says what, where, why, and what to do.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::why;
 
@@ -16,6 +16,16 @@ pub enum LayerError {
     SetUp {
         /// What was being done.
         what: String,
+        /// The kernel's word.
+        source: io::Error,
+    },
+    /// The directory for the layer.
+    #[error("cannot make a layer in {}: {what}: {}; choose another place with --layer-dir", dir.display(), why(source))]
+    Place {
+        /// The directory.
+        dir: PathBuf,
+        /// What was being done.
+        what: &'static str,
         /// The kernel's word.
         source: io::Error,
     },
@@ -89,7 +99,11 @@ pub enum LayerError {
         source: io::Error,
     },
     /// Half of the plan is carried out; the rest is safe in the layer.
-    #[error("kept only in part: {}: {}; the rest is safe in {}: remove the cause, then run speculator try --resume", path.display(), why(source), layer.display())]
+    #[error(
+        "kept only in part: {}: {}; the rest is safe in {}: remove the cause, then run speculator try --resume \
+         --layer-dir {} (or --give-up)",
+        path.display(), why(source), layer.display(), place(layer).display()
+    )]
     Partly {
         /// Where it stopped.
         path: PathBuf,
@@ -101,6 +115,14 @@ pub enum LayerError {
     /// What was held back could not be written out.
     #[error("kept, but what COMMAND printed cannot be shown: {}; check where stdout and stderr lead", why(.0))]
     Release(io::Error),
+    /// A layer that nobody wants to finish.
+    #[error("cannot give up {}: {what}; it was left as it is", layer.display())]
+    GiveUp {
+        /// The layer's image.
+        layer: PathBuf,
+        /// Why not.
+        what: String,
+    },
     /// A layer that was left behind by a crash.
     #[error("cannot finish {}: {what}; it was left as it is", layer.display())]
     Resume {
@@ -109,6 +131,11 @@ pub enum LayerError {
         /// Why not.
         what: String,
     },
+}
+
+/// For `--layer-dir`.
+fn place(layer: &Path) -> &Path {
+    layer.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 impl LayerError {

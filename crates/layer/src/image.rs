@@ -41,17 +41,27 @@ pub struct LayerImage {
 impl LayerImage {
     /// A new file system in `dir`, as long as there is room for.
     pub fn create(dir: &Path) -> Result<LayerImage, LayerError> {
-        let failed = |what: &str| format!("{what} in {}", dir.display());
+        let failed = |what: &'static str| {
+            let dir = dir.to_owned();
+            move |source: io::Error| LayerError::Place { dir, what, source }
+        };
         let mut options = OpenOptions::new();
         options.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE);
-        let file = options.open(dir).map_err(set_up(failed("a file without a name")))?;
-        let room = rustix::fs::statvfs(dir).map_err(set_up(failed("room")))?;
+        let file = options.open(dir).map_err(failed("a file without a name"))?;
+        let room = rustix::fs::statvfs(dir).map_err(|error| failed("room")(error.into()))?;
         let len = (room.f_bavail * room.f_frsize).clamp(LEN_MIN, LEN_MAX);
-        file.set_len(len).map_err(set_up(failed("a sparse file")))?;
+        file.set_len(len).map_err(failed("a sparse file"))?;
         make_file_system(&file)?;
-        let held = File::open(dir).map_err(set_up(failed("nothing")))?;
-        let dir_path = std::path::absolute(dir).map_err(set_up(failed("nothing")))?;
+        let held = File::open(dir).map_err(failed("the directory itself"))?;
+        let dir_path = std::path::absolute(dir).map_err(failed("the directory itself"))?;
         Ok(LayerImage { file, dir: held, dir_path, name: None })
+    }
+
+    /// Whether somebody has it now, to keep what it holds.
+    pub fn is_kept_now(path: &Path) -> bool {
+        let Ok(file) = File::open(path) else { return false };
+        let locked = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockShared);
+        locked == Err(rustix::io::Errno::WOULDBLOCK)
     }
 
     /// One that was published, and left behind by a crash.

@@ -10,6 +10,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use rustix::process::{Resource, Rlimit};
+
 use crate::attempt::Network;
 use crate::gate;
 use crate::sys;
@@ -38,13 +40,14 @@ pub enum Message {
 }
 
 /// What can go wrong before COMMAND starts.
-pub const STAGES: [&str; 6] = [
+pub const STAGES: [&str; 7] = [
     "the loopback interface",
     "the view of the file systems",
     "standard streams",
     "the system-call filter",
     "a process",
     "a terminal",
+    "the working directory",
 ];
 
 /// Orders.
@@ -107,17 +110,20 @@ pub struct Inside<'a> {
     /// COMMAND's streams are a terminal of its own instead.
     pub terminal: bool,
     /// COMMAND finds these as we have found them: whether SIGPIPE is ignored, which standard descriptors are closed,
-    /// and which signals are blocked.
+    /// how long files may be, and which signals are blocked.
     pub ignore_pipe: bool,
     pub closed: Vec<i32>,
+    pub file_size: Rlimit,
     pub mask: libc::sigset_t,
 }
 
-/// From here on descriptors have their new numbers.
-const STREAMS_STAGE: usize = 3;
 const ORDERS: i32 = 3;
 const MESSAGES: i32 = 4;
 const WORDS: i32 = 5;
+
+fn failed(stage: usize, error: &io::Error) -> [u8; 8] {
+    Message::Failed(stage, error.raw_os_error().unwrap_or(libc::EIO)).to_bytes()
+}
 
 impl Inside<'_> {
     /// Never returns; the process has one thread.
@@ -127,21 +133,12 @@ impl Inside<'_> {
         let (mut orders, mut messages) = match self.prepare() {
             Ok(pipes) => pipes,
             Err((stage, error)) => {
-                self.tell_failure(stage, &error);
+                let _ = rustix::io::write(&self.messages, &failed(stage, &error));
                 sys::exit_now(1)
             }
         };
         self.serve(&mut orders, &mut messages);
         sys::exit_now(0)
-    }
-
-    fn tell_failure(&self, stage: usize, error: &io::Error) {
-        let message = Message::Failed(stage, error.raw_os_error().unwrap_or(libc::EIO)).to_bytes();
-        if stage < STREAMS_STAGE {
-            let _ = rustix::io::write(&self.messages, &message);
-        } else {
-            let _ = rustix::io::write(sys::adopt(MESSAGES), &message);
-        }
     }
 
     fn prepare(&self) -> Result<(File, File), (usize, io::Error)> {
@@ -151,7 +148,20 @@ impl Inside<'_> {
         self.view.enter().map_err(|error| (1, error))?;
         self.take_streams().map_err(|error| (2, error))?;
         let mut messages = File::from(sys::adopt(MESSAGES));
-        let user_side = self.take_terminal(&mut messages).map_err(|error| (5, error))?;
+        match self.make_ready(&mut messages) {
+            Ok(orders) => Ok((orders, messages)),
+            Err((stage, error)) => {
+                let _ = messages.write_all(&failed(stage, &error));
+                sys::exit_now(1)
+            }
+        }
+    }
+
+    /// Everything behind the streams: where orders come from.
+    fn make_ready(&self, messages: &mut File) -> Result<File, (usize, io::Error)> {
+        // COMMAND begins there.
+        rustix::process::chdir(&self.cwd).map_err(|error| (6, error.into()))?;
+        let user_side = self.take_terminal(messages).map_err(|error| (5, error))?;
         let listener = sys::install_filter(&gate::filter()).map_err(|error| (3, error))?;
         let number = listener.as_raw_fd();
         messages.write_all(&Message::Listener(number).to_bytes()).map_err(|error| (3, error))?;
@@ -163,7 +173,7 @@ impl Inside<'_> {
             sys::exit_now(1);
         }
         drop((listener, user_side));
-        Ok((orders, messages))
+        Ok(orders)
     }
 
     /// The streams get their numbers, and everything else is closed.
@@ -250,9 +260,8 @@ impl Inside<'_> {
         let string = |text: &std::ffi::OsStr| CString::new(text.as_bytes());
         let args: Result<Vec<CString>, _> = self.args.iter().map(|arg| string(arg)).collect();
         let (Ok(program), Ok(args)) = (string(self.program.as_os_str()), args) else { return libc::EINVAL };
-        if let Err(error) = rustix::process::chdir(&self.cwd) {
-            return error.raw_os_error();
-        }
+        // Before CAP_SYS_RESOURCE could go.
+        let _ = rustix::process::setrlimit(Resource::Fsize, self.file_size);
         if let Err(error) = sys::give_up_capabilities(&gate::capabilities(self.network)) {
             return error.raw_os_error().unwrap_or(libc::EPERM);
         }
@@ -287,6 +296,7 @@ impl Inside<'_> {
                 ready.and_then(|()| sys::replace(words.as_fd(), 1)).and_then(|()| sys::replace(words.as_fd(), 2));
             drop((words, sys::adopt(ORDERS), sys::adopt(MESSAGES)));
             let ready = ready.and_then(|()| Ok(rustix::process::chdir(&self.cwd)?));
+            let _ = rustix::process::setrlimit(Resource::Fsize, self.file_size);
             if ready.and_then(|()| sys::give_up_capabilities(&gate::capabilities(self.network))).is_ok() {
                 sys::reset_signals(self.ignore_pipe, &self.mask);
                 std::env::set_var("SPECULATOR_STATUS", status.to_string());

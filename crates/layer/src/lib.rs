@@ -21,11 +21,13 @@ mod error;
 mod gate;
 mod held;
 mod image;
+mod input;
 mod inside;
 mod mounts;
 mod object;
 mod overlay_format;
 mod plan;
+mod realm;
 mod record;
 mod recover;
 mod scan;
@@ -39,7 +41,9 @@ pub use changes::{Aspect, Change, Changes, Kind, What};
 pub use error::LayerError;
 pub use gate::{Asker, Reached, Verdict};
 pub use held::Stream;
-pub use recover::{interrupted, resume};
+pub use record::Progress;
+pub use recover::{give_up, interrupted, left_behind, progress, resume, Part};
+pub use view::root_can_have_a_layer;
 
 /// What an error says of itself, without the number that Rust puts behind it.
 pub(crate) fn why(error: &std::io::Error) -> String {

@@ -26,6 +26,9 @@ pub enum Treatment {
 pub struct Place {
     /// As the kernel tells it.
     pub mount: Mount,
+    /// The device number of the files that are seen there: in btrfs each subvolume has its own, and nothing can be
+    /// moved from one to another.
+    pub files_dev: u64,
     /// What is made of it.
     pub treatment: Treatment,
 }
@@ -59,12 +62,17 @@ const KERNEL: &[&str] = &[
 /// The mounts that can be reached, in the order in which they cover each other. Below `/proc` nothing is looked at: it
 /// is made anew.
 pub fn places() -> io::Result<Vec<Place>> {
-    let mounts = mountinfo::read()?;
-    let visible = mounts.into_iter().filter(is_visible);
-    Ok(visible.map(|mount| Place { treatment: treatment(&mount), mount }).collect())
+    let seen = |mount: Mount| {
+        let found = look(&mount).filter(|found| found.stx_mnt_id == mount.id)?;
+        let is_dir = FileType::from_raw_mode(found.stx_mode.into()).is_dir();
+        let files_dev = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
+        Some(Place { treatment: treatment(&mount, is_dir), files_dev, mount })
+    };
+    Ok(mountinfo::read()?.into_iter().filter_map(seen).collect())
 }
 
-fn is_visible(mount: &Mount) -> bool {
+/// Whether it is there still, and nothing is on it.
+pub fn is_visible(mount: &Mount) -> bool {
     look(mount).is_some_and(|found| found.stx_mnt_id == mount.id)
 }
 
@@ -74,10 +82,9 @@ fn look(mount: &Mount) -> Option<Statx> {
     statx(CWD, &mount.mount_point, flags, StatxFlags::MNT_ID | StatxFlags::TYPE).ok()
 }
 
-fn treatment(mount: &Mount) -> Treatment {
+fn treatment(mount: &Mount, is_dir: bool) -> Treatment {
     let below = |dir: &str| mount.mount_point.starts_with(dir);
     let read_only = mount.mount_options.split(',').any(|option| option == "ro") || mount.has_fs_option("ro");
-    let is_dir = look(mount).is_some_and(|found| FileType::from_raw_mode(found.stx_mode.into()).is_dir());
     match mount.fs_type.as_str() {
         "proc" if mount.mount_point == Path::new("/proc") => Treatment::Fresh,
         _ if below("/proc") => Treatment::Leave,
@@ -93,12 +100,21 @@ fn treatment(mount: &Mount) -> Treatment {
     }
 }
 
-/// Whether all of `inner` is also seen through `outer`; then, where below its mount point.
-pub fn within(inner: &Mount, outer: &Mount) -> Option<PathBuf> {
-    if inner.dev != outer.dev {
+/// Whether all of `inner` is also seen through `outer`, and can be moved about there; then, where below its mount
+/// point.
+pub fn within(inner: &Place, outer: &Place) -> Option<PathBuf> {
+    if (inner.mount.dev, inner.files_dev) != (outer.mount.dev, outer.files_dev) {
         return None;
     }
-    inner.root.strip_prefix(&outer.root).ok().map(Path::to_owned)
+    inner.mount.root.strip_prefix(&outer.mount.root).ok().map(Path::to_owned)
+}
+
+/// On which directory or file something is mounted: below the root of what is seen at `home`, if it is on that file
+/// system at all. Whoever removes it through any mount of that file system unmounts this one.
+pub fn mounted_on(mount: &Mount, home: &Mount, all: &[Mount]) -> Option<PathBuf> {
+    let below = all.iter().find(|found| found.id == mount.parent && found.dev == home.dev)?;
+    let at = below.root.join(mount.mount_point.strip_prefix(&below.mount_point).ok()?);
+    at.strip_prefix(&home.root).ok().map(Path::to_owned)
 }
 
 #[cfg(test)]
@@ -109,28 +125,54 @@ mod tests {
         mountinfo::parse(line.as_bytes()).remove(0)
     }
 
+    fn place(line: &str, files_dev: u64) -> Place {
+        Place { mount: mount(line), files_dev, treatment: Treatment::Layer }
+    }
+
     #[test]
     fn a_bind_mount_shares_the_layer_of_its_file_system() {
-        let whole = mount("1 0 8:1 / / rw - ext4 /dev/sda1 rw");
-        let part = mount("2 1 8:1 /srv/a /mnt rw - ext4 /dev/sda1 rw");
-        let other = mount("3 1 8:2 /srv/a /data rw - ext4 /dev/sdb1 rw");
+        let whole = place("1 0 8:1 / / rw - ext4 /dev/sda1 rw", 1);
+        let part = place("2 1 8:1 /srv/a /mnt rw - ext4 /dev/sda1 rw", 1);
+        let other = place("3 1 8:2 /srv/a /data rw - ext4 /dev/sdb1 rw", 2);
         assert_eq!(within(&part, &whole), Some("srv/a".into()));
         assert_eq!(within(&whole, &part), None);
         assert_eq!(within(&other, &whole), None);
+        let subvolume = place("4 1 8:1 /srv/a /a rw - btrfs /dev/sda1 rw", 3);
+        assert_eq!(within(&subvolume, &whole), None);
+    }
+
+    #[test]
+    fn what_is_mounted_through_another_mount_of_the_same_file_system_is_found() {
+        let lines = [
+            "1 0 8:1 /@ / rw - btrfs /dev/sda1 rw",
+            "2 1 8:1 / /top rw - btrfs /dev/sda1 rw",
+            "3 1 0:9 / /home/user/m rw - tmpfs m rw",
+            "4 3 0:9 / /home/user/m/n rw - tmpfs n rw",
+            "5 2 0:8 / /top/n rw - tmpfs n rw",
+            "6 1 0:8 / / rw - tmpfs n rw",
+        ];
+        let all = lines.map(mount);
+        let on = |mount: usize, home: usize| mounted_on(&all[mount], &all[home], &all);
+        assert_eq!(on(2, 0), Some("home/user/m".into()));
+        assert_eq!(on(2, 1), Some("@/home/user/m".into()));
+        assert_eq!(on(3, 0), None);
+        assert_eq!(on(4, 0), None);
+        assert_eq!(on(4, 1), Some("n".into()));
+        assert_eq!(on(5, 0), Some("".into()));
+        assert_eq!(on(0, 0), None);
     }
 
     #[test]
     fn what_is_made_of_each() {
-        let check = |line: &str, expected: Treatment| assert_eq!(treatment(&mount(line)), expected, "{line}");
+        let judge = |line: &str, is_dir| treatment(&mount(line), is_dir);
+        let check = |line: &str, expected: Treatment| assert_eq!(judge(line, true), expected, "{line}");
         check("1 0 8:1 / / rw - ext4 /dev/sda1 rw", Treatment::Layer);
         check("1 0 8:1 / / ro - ext4 /dev/sda1 rw", Treatment::ReadOnly(None));
         check("1 0 0:4 / /proc rw - proc proc rw", Treatment::Fresh);
         check("1 0 0:4 / /proc/sys/fs/binfmt_misc rw - binfmt_misc x rw", Treatment::Leave);
         check("1 0 0:5 / /sys/fs/cgroup rw - tmpfs tmpfs rw", Treatment::ReadOnly(None));
         check("1 0 0:6 / / rw - nfs4 host:/x rw", Treatment::ReadOnly(Some("a file system that cannot have a layer")));
-        check(
-            "1 0 8:1 /x /etc/passwd rw - ext4 /dev/sda1 rw",
-            Treatment::ReadOnly(Some("a single file that is mounted")),
-        );
+        let file = "1 0 8:1 /x /etc/passwd rw - ext4 /dev/sda1 rw";
+        assert_eq!(judge(file, false), Treatment::ReadOnly(Some("a single file that is mounted")));
     }
 }

@@ -42,6 +42,12 @@ pub fn is_protected(object: BorrowedFd<'_>) -> io::Result<bool> {
     Ok(found.stx_attributes.intersects(StatxAttributes::APPEND | StatxAttributes::IMMUTABLE))
 }
 
+/// Whether it, or what is in it, is encrypted (fscrypt).
+pub fn is_encrypted(object: BorrowedFd<'_>) -> io::Result<bool> {
+    let found = rustix::fs::statx(object, "", AtFlags::EMPTY_PATH, StatxFlags::TYPE)?;
+    Ok(found.stx_attributes.contains(StatxAttributes::ENCRYPTED))
+}
+
 /// A name by which calls that want a path reach the object itself, even if it is a symbolic link.
 pub fn name_of(object: BorrowedFd<'_>) -> String {
     procfs::own_path(&object)
@@ -61,6 +67,10 @@ const OVERLAY_ESCAPED: &[u8] = b"trusted.overlay.overlay.";
 const COMMON: [&[u8]; 5] =
     [b"user.", b"trusted.", b"security.", b"system.posix_acl_access", b"system.posix_acl_default"];
 
+/// How XFS keeps access control lists: it tells of each twice. The layer has the old one under this name, whatever
+/// became of it.
+const SHADOWS: &[u8] = b"trusted.SGI_ACL_";
+
 /// The extended attributes that the object has for its owner, access control lists included.
 pub fn xattrs(object: BorrowedFd<'_>) -> io::Result<BTreeMap<CString, Vec<u8>>> {
     let name = name_of(object);
@@ -71,7 +81,7 @@ pub fn xattrs(object: BorrowedFd<'_>) -> io::Result<BTreeMap<CString, Vec<u8>>> 
         Err(error) => return Err(error.into()),
     }
     let mut found = BTreeMap::new();
-    let is_common = |name: &&[u8]| COMMON.iter().any(|common| name.starts_with(common));
+    let is_common = |name: &&[u8]| COMMON.iter().any(|common| name.starts_with(common)) && !name.starts_with(SHADOWS);
     for attribute in names.split(|&byte| byte == 0).filter(is_common) {
         let plain = match attribute.strip_prefix(OVERLAY_ESCAPED) {
             Some(rest) => [OVERLAY, rest].concat(),

@@ -42,7 +42,7 @@ pub fn scan(layer: &Layered, begun: Moment, changes: &mut Changes) -> Result<Fil
         begun,
         plan: FileSystemPlan {
             mount_point: Rel(layer.mount_point.clone()),
-            fs_type: layer.fs_type.clone(),
+            fs_type: layer.home.fs_type.clone(),
             root_ino: root.ino(),
             fs_id,
             layer: layer.number,

@@ -33,22 +33,13 @@ pub fn exit_now(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// Become another program, as execvp(3) does: what is in no format that the kernel knows is a script for /bin/sh.
-/// Returns only with an error.
+/// Become another program, with arguments that begin with its name; returns only with an error. What is in no format
+/// that the kernel knows is a script for /bin/sh, as execvp(3) has it: a path with a slash is not looked for.
 pub fn exec(program: &CString, args: &[CString]) -> io::Error {
-    let error = exec_once(program, args.iter());
-    if error.raw_os_error() == Some(libc::ENOEXEC) {
-        let shell = c"/bin/sh".to_owned();
-        exec_once(&shell, [&shell, program].into_iter().chain(args.iter().skip(1)));
-    }
-    error
-}
-
-fn exec_once<'a>(program: &CString, args: impl Iterator<Item = &'a CString>) -> io::Error {
-    let mut argv: Vec<*const libc::c_char> = args.map(|arg| arg.as_ptr()).collect();
+    let mut argv: Vec<*const libc::c_char> = args.iter().map(|arg| arg.as_ptr()).collect();
     argv.push(std::ptr::null());
     // SAFETY: a path and a list of strings that ends with null, all alive.
-    unsafe { libc::execv(program.as_ptr(), argv.as_ptr()) };
+    unsafe { libc::execvp(program.as_ptr(), argv.as_ptr()) };
     io::Error::last_os_error()
 }
 
@@ -210,6 +201,73 @@ pub fn open_by_handle(mount: BorrowedFd<'_>, kind: i32, handle: &[u8], flags: c_
         check(libc::syscall(libc::SYS_open_by_handle_at, mount.as_raw_fd(), &mut request, flags | libc::O_CLOEXEC))
             .map(|fd| OwnedFd::from_raw_fd(fd as c_int))
     }
+}
+
+/// The project that the room of an object is counted for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Project {
+    /// Its number; 0 if there is none.
+    pub id: u32,
+    /// A directory's: what is made in it belongs to it as well, and nothing else can be put there.
+    pub inherited: bool,
+}
+
+/// struct fsxattr of linux/fs.h.
+#[repr(C)]
+#[derive(Default)]
+struct Fsxattr {
+    xflags: u32,
+    extsize: u32,
+    nextents: u32,
+    projid: u32,
+    cowextsize: u32,
+    pad: [u8; 8],
+}
+
+const FS_IOC_FSGETXATTR: libc::c_ulong = 0x801c_581f;
+const FS_IOC_FSSETXATTR: libc::c_ulong = 0x401c_5820;
+const FS_XFLAG_PROJINHERIT: u32 = 0x200;
+const _: () = assert!(size_of::<Fsxattr>() == 0x1c);
+
+/// Of an open file or directory; none where the file system knows no projects.
+pub fn project_of(object: BorrowedFd<'_>) -> Project {
+    let mut found = Fsxattr::default();
+    // SAFETY: the kernel writes one whole structure.
+    let answer = unsafe { libc::ioctl(object.as_raw_fd(), FS_IOC_FSGETXATTR, &mut found) };
+    match answer {
+        0 => Project { id: found.projid, inherited: found.xflags & FS_XFLAG_PROJINHERIT != 0 },
+        _ => Project::default(),
+    }
+}
+
+/// Take an open directory out of the project that it has inherited: anything can be put there.
+pub fn leave_project(dir: BorrowedFd<'_>) -> io::Result<()> {
+    if !project_of(dir).inherited {
+        return Ok(());
+    }
+    let mut found = Fsxattr::default();
+    // SAFETY: the kernel writes one whole structure, and reads one.
+    unsafe {
+        check(libc::ioctl(dir.as_raw_fd(), FS_IOC_FSGETXATTR, &mut found).into())?;
+        found.projid = 0;
+        found.xflags &= !FS_XFLAG_PROJINHERIT;
+        check(libc::ioctl(dir.as_raw_fd(), FS_IOC_FSSETXATTR, &found).into()).map(drop)
+    }
+}
+
+/// How an open file or directory is encrypted (fscrypt); nothing if it is not.
+pub fn encryption_of(object: BorrowedFd<'_>) -> Vec<u8> {
+    #[repr(C)]
+    struct Policy {
+        len: u64,
+        bytes: [u8; 64],
+    }
+    const FS_IOC_GET_ENCRYPTION_POLICY_EX: libc::c_ulong = 0xc009_6616;
+    let mut policy = Policy { len: 64, bytes: [0; 64] };
+    // SAFETY: the kernel writes `len` bytes at most behind the length.
+    let answer = unsafe { libc::ioctl(object.as_raw_fd(), FS_IOC_GET_ENCRYPTION_POLICY_EX, &mut policy) };
+    let len = if answer == 0 { policy.len.min(64) as usize } else { 0 };
+    policy.bytes[..len].to_vec()
 }
 
 /// Switch on the loopback interface of this network namespace.

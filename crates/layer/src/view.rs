@@ -3,6 +3,7 @@
 //! ```text
 //!  SCRATCH/            a tmpfs of our own, on a directory of /proc that nobody needs here
 //!    image/            the layer's file system: N/upper, N/work/work for each
+//!    nothing           an empty file
 //!    lower/N           the file system below layer N, alone: without what is mounted on it. Applying writes here
 //!    over/N            the overlay
 //!    view/             the overlays in their places; the root that COMMAND gets
@@ -12,7 +13,7 @@ use std::ffi::CString;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use procfs::mountinfo::{self, Mount};
@@ -22,6 +23,7 @@ use crate::error::{set_up, LayerError};
 use crate::image::LayerImage;
 use crate::mounts::{self, Place, Treatment};
 use crate::object;
+use crate::sys;
 
 /// Directories that every machine has and that nothing here looks into.
 const SCRATCH: [&str; 3] = ["/proc/fs", "/proc/tty", "/sys/kernel"];
@@ -32,6 +34,9 @@ const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 /// Files of the kernel that change it.
 const PROC_READ_ONLY: [&str; 8] = ["sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr"];
 
+/// An empty file.
+const NOTHING: &str = "nothing";
+
 /// A layer over one file system.
 #[derive(Clone, Debug)]
 pub struct Layered {
@@ -39,8 +44,8 @@ pub struct Layered {
     pub number: usize,
     /// Where the file system is mounted.
     pub mount_point: PathBuf,
-    /// `ext4`, `tmpfs`…
-    pub fs_type: String,
+    /// What is mounted there.
+    pub home: Mount,
     /// The file system itself.
     pub lower: PathBuf,
     /// The overlay's two directories: `upper` and `work`.
@@ -69,7 +74,7 @@ pub struct View {
 
 /// A mount namespace of our own, and a place in it for mounts.
 pub fn scratch() -> Result<PathBuf, LayerError> {
-    crate::sys::unshare_mounts().map_err(set_up("a mount namespace"))?;
+    sys::unshare_mounts().map_err(set_up("a mount namespace"))?;
     let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
     rustix::mount::mount_change("/", private).map_err(set_up("private mounts"))?;
     let scratch = SCRATCH.iter().map(Path::new).find(|dir| dir.is_dir()).unwrap_or(Path::new("/mnt"));
@@ -86,6 +91,8 @@ impl View {
         for name in ["image", "lower", "over", "view"] {
             fs::create_dir(scratch.join(name)).map_err(set_up(name))?;
         }
+        let nothing = File::create_new(scratch.join(NOTHING)).map_err(set_up(NOTHING))?;
+        nothing.set_permissions(fs::Permissions::from_mode(0o444)).map_err(set_up(NOTHING))?;
         image.mount(&scratch.join("image")).map_err(set_up("the layer's file system"))?;
         // Our own scratch is one of them by now; below /proc nothing is looked at.
         let mut places = mounts::places().map_err(set_up(mountinfo::PATH))?;
@@ -94,7 +101,11 @@ impl View {
         let mut view = View { root, layers: Vec::new(), read_only: Vec::new(), scratch, witness, fresh: Vec::new() };
         let homes = view.make_layers(&mut places)?;
         for (place, home) in places.iter().zip(homes) {
-            view.put(place, home).map_err(set_up(place.mount.mount_point.to_string_lossy()))?;
+            match view.put(place, home) {
+                // Whoever unmounts something elsewhere and removes its mount point takes it away here as well.
+                Err(_) if !mounts::is_visible(&place.mount) => {}
+                put => put.map_err(set_up(place.mount.mount_point.to_string_lossy()))?,
+            }
         }
         view.devices(&places);
         Ok(view)
@@ -103,13 +114,13 @@ impl View {
     /// A layer for each file system, or part of one, that is not a part of another: where each place is to be found in
     /// them. What turns out not to be able to have a layer can only be read; but the root must have one.
     fn make_layers(&mut self, places: &mut [Place]) -> Result<Vec<Option<PathBuf>>, LayerError> {
-        let mut homes: Vec<(Mount, PathBuf)> = Vec::new();
+        let mut homes: Vec<(Place, PathBuf)> = Vec::new();
         for at in outermost(places) {
             let result = self.make_layer(&places[at]);
             let place = &mut places[at];
             match result {
                 Ok(layer) => {
-                    homes.push((place.mount.clone(), layer.over.clone()));
+                    homes.push((place.clone(), layer.over.clone()));
                     self.layers.push(layer);
                 }
                 Err(error) if place.mount.mount_point == Path::new("/") => return Err(error),
@@ -122,7 +133,7 @@ impl View {
             }
             let found = homes.iter().find_map(|(home, over)| {
                 // An empty component would become a trailing slash.
-                let below = mounts::within(&place.mount, home)?;
+                let below = mounts::within(place, home)?;
                 Some(if below.as_os_str().is_empty() { over.clone() } else { over.join(below) })
             });
             if found.is_none() {
@@ -156,7 +167,7 @@ impl View {
         let mut layered = Layered {
             number: made,
             mount_point: mount_point.clone(),
-            fs_type: place.mount.fs_type.clone(),
+            home: place.mount.clone(),
             lower,
             layer,
             over,
@@ -181,7 +192,7 @@ impl View {
             }
             Treatment::ReadOnly(reason) => {
                 if rustix::mount::mount_bind(mount_point, &at).is_err() {
-                    return hide(&at);
+                    return self.hide(&at);
                 }
                 let flags = MountFlags::BIND | MountFlags::RDONLY | flags_of(place);
                 rustix::mount::mount_remount(&at, flags, "")?;
@@ -189,7 +200,24 @@ impl View {
             }
             Treatment::Fresh => self.fresh.push((at, place.mount.fs_type.clone())),
             Treatment::Leave if mount_point.starts_with("/proc") => {}
-            Treatment::Leave => hide(&at)?,
+            Treatment::Leave => self.hide(&at)?,
+        }
+        Ok(())
+    }
+
+    /// What is below a mount that is not there must not be changed in its place.
+    fn hide(&self, at: &Path) -> io::Result<()> {
+        let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        match fs::symlink_metadata(at) {
+            Ok(found) if found.is_dir() => {
+                rustix::mount::mount("speculator", at, "tmpfs", flags, Some(c"mode=0555"))?;
+            }
+            // As of a namespace: nobody can remove the file that it is on.
+            Ok(_) => {
+                rustix::mount::mount_bind(self.scratch.join(NOTHING), at)?;
+                rustix::mount::mount_remount(at, MountFlags::BIND | flags, "")?;
+            }
+            Err(_) => {}
         }
         Ok(())
     }
@@ -257,22 +285,13 @@ impl View {
     }
 }
 
-/// What is below a mount that is not there must not be written to in its place.
-fn hide(at: &Path) -> io::Result<()> {
-    if at.is_dir() {
-        let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-        rustix::mount::mount("speculator", at, "tmpfs", flags, Some(c"mode=0555"))?;
-    }
-    Ok(())
-}
-
 /// Which of the places are seen through no other: the others share their layers.
 fn outermost(places: &[Place]) -> Vec<usize> {
     let layered = || places.iter().enumerate().filter(|(_, place)| place.treatment == Treatment::Layer);
     let is_outermost = |at: usize, place: &Place| {
         !layered().any(|(other_at, other)| {
-            let contains = mounts::within(&place.mount, &other.mount).is_some();
-            let same = mounts::within(&other.mount, &place.mount).is_some();
+            let contains = mounts::within(place, other).is_some();
+            let same = mounts::within(other, place).is_some();
             contains && other_at != at && (!same || other_at < at)
         })
     };
@@ -312,21 +331,53 @@ const FEATURES: [&str; 3] = ["redirect_dir=on", "index=on", "xino=on"];
 
 impl Layered {
     fn mount(&self, flags: MountFlags) -> io::Result<()> {
-        let options = format!(
-            "lowerdir={},upperdir={},workdir={},{},metacopy=off,volatile",
-            self.lower.display(),
-            self.layer.join("upper").display(),
-            self.layer.join("work").display(),
-            FEATURES.join(",")
-        );
-        let options = CString::new(options)?;
-        rustix::mount::mount("speculator", &self.over, "overlay", flags, Some(options.as_c_str()))?;
-        // The kernel leaves out what it cannot do, and says so only here.
-        let mounted = mountinfo::read()?;
-        let own = mounted.iter().rev().find(|mount| mount.mount_point == self.over).ok_or(io::ErrorKind::NotFound)?;
-        match FEATURES.iter().find(|feature| !own.has_fs_option(feature)) {
-            None => Ok(()),
-            Some(feature) => Err(io::Error::other(format!("{} cannot have {feature}", self.fs_type))),
-        }
+        mount_overlay(&self.lower, &self.layer, &self.over, flags)
     }
+}
+
+/// `layer` holds the two directories `upper` and `work`.
+fn mount_overlay(lower: &Path, layer: &Path, over: &Path, flags: MountFlags) -> io::Result<()> {
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={},{},metacopy=off,volatile",
+        lower.display(),
+        layer.join("upper").display(),
+        layer.join("work").display(),
+        FEATURES.join(",")
+    );
+    let options = CString::new(options)?;
+    rustix::mount::mount("speculator", over, "overlay", flags, Some(options.as_c_str()))?;
+    // The kernel leaves out what it cannot do, and says so only here.
+    let mounted = mountinfo::read()?;
+    let own = mounted.iter().rev().find(|mount| mount.mount_point == over).ok_or(io::ErrorKind::NotFound)?;
+    match FEATURES.iter().all(|feature| own.has_fs_option(feature)) {
+        true => Ok(()),
+        false => Err(rustix::io::Errno::OPNOTSUPP.into()),
+    }
+}
+
+/// Whether the root of this machine can have a layer, tried with one in memory. Call it from a process with one thread.
+pub fn root_can_have_a_layer() -> io::Result<()> {
+    let Some(child) = sys::fork_into(0)? else {
+        let errno = over_root().err().map_or(0, |error| error.raw_os_error().unwrap_or(libc::EIO));
+        sys::exit_now(errno)
+    };
+    let (_, status) = sys::wait_for(child)?;
+    match libc::WEXITSTATUS(status) {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
+/// Its mounts go with this process.
+fn over_root() -> io::Result<()> {
+    let scratch = scratch().map_err(|error| match error {
+        LayerError::SetUp { source, .. } => source,
+        _ => io::ErrorKind::Other.into(),
+    })?;
+    let at = |name: &str| scratch.join(name);
+    for name in ["layer", "layer/upper", "layer/work", "lower", "over"] {
+        fs::create_dir(at(name))?;
+    }
+    rustix::mount::mount_bind("/", at("lower"))?;
+    mount_overlay(&at("lower"), &at("layer"), &at("over"), MountFlags::NODEV)
 }

@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 pub struct Mount {
     /// Unique while the mount exists; what statx(2) reports as `stx_mnt_id`.
     pub id: u64,
+    /// The number of the mount that this one is on.
+    pub parent: u64,
     /// The file system's device number, in the encoding of `st_dev`.
     pub dev: u64,
     /// The directory (or file) of the file system that is seen there: `/` unless it is a bind mount.
@@ -173,7 +175,7 @@ pub fn parse(text: &[u8]) -> Vec<Mount> {
 fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|&byte| byte == b' ');
     let id = text(fields.next()?).parse().ok()?;
-    let _parent = fields.next()?;
+    let parent = text(fields.next()?).parse().ok()?;
     let dev = parse_dev(&text(fields.next()?))?;
     let root = path(fields.next()?);
     let mount_point = path(fields.next()?);
@@ -182,6 +184,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     fields.find(|field| *field == b"-")?;
     Some(Mount {
         id,
+        parent,
         dev,
         root,
         mount_point,
@@ -244,7 +247,7 @@ mod tests {
         let mounts = parse(line);
         assert_eq!(mounts.len(), 1);
         let mount = &mounts[0];
-        assert_eq!(mount.id, 36);
+        assert_eq!((mount.id, mount.parent), (36, 35));
         assert_eq!(mount.dev, rustix::fs::makedev(98, 0));
         assert_eq!(mount.mount_point, PathBuf::from("/mnt/two words\\"));
         assert_eq!((mount.fs_type.as_str(), mount.source.to_str()), ("ext3", Some("/dev/root")));

@@ -218,22 +218,13 @@ pub fn set_default(signal: i32, ignore: bool) {
     unsafe { libc::signal(signal, if ignore { libc::SIG_IGN } else { libc::SIG_DFL }) };
 }
 
-/// Become another program, as execvp(3) does: what is in no format that the kernel knows is a script for /bin/sh.
-/// Returns only with an error.
+/// Become another program, with arguments that begin with its name; returns only with an error. What is in no format
+/// that the kernel knows is a script for /bin/sh, as execvp(3) has it: a path with a slash is not looked for.
 pub fn exec(program: &CString, args: &[CString]) -> io::Error {
-    let error = exec_once(program, args.iter());
-    if error.raw_os_error() == Some(libc::ENOEXEC) {
-        let shell = c"/bin/sh".to_owned();
-        exec_once(&shell, [&shell, program].into_iter().chain(args.iter().skip(1)));
-    }
-    error
-}
-
-fn exec_once<'a>(program: &CString, args: impl Iterator<Item = &'a CString>) -> io::Error {
-    let mut argv: Vec<*const libc::c_char> = args.map(|arg| arg.as_ptr()).collect();
+    let mut argv: Vec<*const libc::c_char> = args.iter().map(|arg| arg.as_ptr()).collect();
     argv.push(std::ptr::null());
     // SAFETY: a path and a list of strings that ends with null, all alive.
-    unsafe { libc::execv(program.as_ptr(), argv.as_ptr()) };
+    unsafe { libc::execvp(program.as_ptr(), argv.as_ptr()) };
     io::Error::last_os_error()
 }
 

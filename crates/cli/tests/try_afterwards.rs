@@ -1,0 +1,116 @@
+//! What becomes of a try whose keeping was interrupted: it is listed, told of, finished, or given up.
+
+use crate::support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::try_command::{resume, Try};
+use support::{can_mount, tree, Outcome, Scene};
+
+fn afterwards(scene: &Scene, words: &[&str]) -> Outcome {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_speculator"));
+    command.arg("try").args(words).arg("--layer-dir").arg(scene.path(""));
+    Outcome::of(command.output().unwrap())
+}
+
+fn give_up(scene: &Scene, layer: &Path) -> Outcome {
+    afterwards(scene, &["--give-up", layer.to_str().unwrap()])
+}
+
+fn layers(scene: &Scene) -> Vec<PathBuf> {
+    scene.names().iter().filter(|name| name.ends_with(".layer")).map(|name| scene.path(name)).collect()
+}
+
+/// The stage at the root of the file system, if there is one.
+fn stage(scene: &Scene) -> Option<PathBuf> {
+    let mut found = fs::read_dir(scene.path("dir")).unwrap().flatten().map(|entry| entry.path());
+    found.find(|path| path.to_string_lossy().contains(".speculator-try-"))
+}
+
+#[test]
+fn what_was_interrupted_is_listed_and_given_up() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let dir = scene.path("dir");
+    tree::run(&scene.path(""), "mount -t tmpfs tmpfs dir; mkdir dir/d; echo 1 > dir/d/f");
+    let _mounted = support::Mounted(dir.clone());
+    let none = afterwards(&scene, &["--list"]);
+    assert_eq!((none.status, none.stdout.as_str()), (0, ""), "{}", none.stderr);
+    assert!(none.stderr.contains("nothing was interrupted"), "{}", none.stderr);
+
+    // Nothing but names of what COMMAND made.
+    let outcome = Try::new(&scene, "--yes --report=none --crash-after=1").sh("echo mine > new");
+    assert_eq!(outcome.status, 125, "{}", outcome.stderr);
+    let layer = layers(&scene).remove(0);
+    let listed = afterwards(&scene, &["--list"]);
+    assert_eq!(listed.status, 0, "{}", listed.stderr);
+    let line = format!("{}: {} (", layer.display(), dir.display());
+    assert!(listed.stdout.starts_with(&line) && listed.stdout.ends_with("begun)\n"), "{}", listed.stdout);
+    let next = Try::new(&scene, "--no --report=none").sh("true");
+    assert!(next.stderr.contains(&format!("keeping {} was interrupted", layer.display())), "{}", next.stderr);
+    let given_up = give_up(&scene, &layer);
+    assert_eq!(given_up.status, 0, "{}", given_up.stderr);
+    assert!(!given_up.stderr.contains("had to make room"), "{}", given_up.stderr);
+    assert_eq!((layers(&scene), stage(&scene)), (Vec::new(), None));
+    assert!(!dir.join("new").exists());
+    assert!(resume(&scene).stderr.contains("nothing was interrupted"));
+
+    // A directory of the user's is on its way.
+    for operations in 0.. {
+        let options = format!("--yes --report=none --crash-after={operations}");
+        let outcome = Try::new(&scene, &options).sh("mv d e");
+        assert_eq!(outcome.status, 125, "never so far: {}", outcome.stderr);
+        let layer = layers(&scene).remove(0);
+        let held = stage(&scene).map(|stage| stage.join("held-0")).filter(|held| held.exists());
+        let given_up = give_up(&scene, &layer);
+        assert_eq!(given_up.status, 0, "{}", given_up.stderr);
+        if let Some(held) = held {
+            let said = format!("what had to make room for it is in {}\n", held.parent().unwrap().display());
+            assert!(given_up.stderr.contains(&said), "{}", given_up.stderr);
+            assert_eq!(fs::read_to_string(held.join("f")).unwrap(), "1\n");
+            return;
+        }
+        assert_eq!(stage(&scene), None);
+    }
+}
+
+#[test]
+fn what_is_given_up_is_a_layer() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let other = scene.path("dir/file");
+    fs::write(&other, "mine").unwrap();
+    give_up(&scene, &other).expect(125, "its name is not that of a layer of speculator try");
+    assert!(other.exists());
+    give_up(&scene, &scene.path("speculator-try-0-0.layer")).expect(125, "No such file or directory");
+    let broken = scene.path("speculator-try-1-0.layer");
+    fs::write(&broken, "nothing").unwrap();
+    fs::set_permissions(&broken, fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(afterwards(&scene, &["--list"]).status, 125);
+    let given_up = give_up(&scene, &broken);
+    assert_eq!(given_up.status, 0, "{}", given_up.stderr);
+    assert!(given_up.stderr.contains("what it held cannot be read"), "{}", given_up.stderr);
+    scene.left_behind(&["dir"]);
+}
+
+#[test]
+fn what_stopped_half_way_says_how_to_go_on() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    Try::new(&scene, "--yes --report=none --crash-after=0").sh("mkdir d; echo mine > d/new");
+    fs::write(scene.path("dir/d"), "theirs").unwrap();
+    let resumed = resume(&scene);
+    resumed.expect(125, &format!("--resume --layer-dir {}", scene.path("").display()).trim_end_matches('/').to_owned());
+    fs::remove_file(scene.path("dir/d")).unwrap();
+    assert_eq!(resume(&scene).status, 0);
+    assert_eq!(fs::read_to_string(scene.path("dir/d/new")).unwrap(), "mine\n");
+}

@@ -1,0 +1,196 @@
+//! What COMMAND reads. It never gets a descriptor through which it could write outside: our standard input is copied
+//! into a pipe. What COMMAND did not read is there for whoever reads next, as in a loop that reads names and tries
+//! something with each. Of a file the place is put back; of a pipe or a socket a copy is made of what comes, and it is
+//! taken when COMMAND has read the copy.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::thread::JoinHandle;
+
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use rustix::pipe::SpliceFlags;
+
+/// Our standard input, for COMMAND.
+pub struct Input {
+    reader: OwnedFd,
+    writer: OwnedFd,
+    source: Source,
+    stopped: io::PipeReader,
+    stop: io::PipeWriter,
+}
+
+/// How it is read.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// A file, from this place on.
+    File(u64),
+    Pipe,
+    Socket,
+    /// What was read cannot be given back.
+    Other,
+}
+
+/// Something copies it.
+pub struct Copying {
+    reader: OwnedFd,
+    source: Source,
+    stop: io::PipeWriter,
+    /// How many bytes were copied that COMMAND has or had, and that were not taken from where they came from.
+    copier: JoinHandle<u64>,
+}
+
+/// COMMAND's standard input; and, if ours has to be copied into it, what copies.
+pub fn prepare(is_terminal: bool) -> io::Result<(OwnedFd, Option<Input>)> {
+    let null = || Ok((File::open("/dev/null")?.into(), None));
+    if is_terminal {
+        return null();
+    }
+    let stdin = rustix::stdio::stdin();
+    let Ok(found) = File::from(stdin.try_clone_to_owned()?).metadata() else { return null() };
+    let kind = found.file_type();
+    // A terminal is not for a program whose questions nobody sees.
+    if kind.is_char_device() || kind.is_block_device() || kind.is_dir() {
+        return null();
+    }
+    let source = match () {
+        () if kind.is_file() => rustix::fs::seek(stdin, SeekFrom::Current(0)).map_or(Source::Other, Source::File),
+        () if kind.is_fifo() => Source::Pipe,
+        () if kind.is_socket() => Source::Socket,
+        () => Source::Other,
+    };
+    let (reader, writer) = io::pipe()?;
+    let (reader, writer): (OwnedFd, OwnedFd) = (reader.into(), writer.into());
+    if matches!(source, Source::Pipe | Source::Socket) {
+        // Of one page there is room only when all of it was read.
+        rustix::pipe::fcntl_setpipe_size(&writer, rustix::param::page_size())?;
+    }
+    let (stopped, stop) = io::pipe()?;
+    Ok((reader.try_clone()?, Some(Input { reader, writer, source, stopped, stop })))
+}
+
+impl Input {
+    /// COMMAND may begin to read.
+    pub fn start(self) -> Copying {
+        let Input { reader, writer, source, stopped, stop } = self;
+        let copier = std::thread::spawn(move || match source {
+            Source::File(_) | Source::Other => copy(&writer, &stopped),
+            Source::Pipe | Source::Socket => show(source, &writer, &stopped),
+        });
+        Copying { reader, source, stop, copier }
+    }
+}
+
+impl Copying {
+    /// What COMMAND did not read is there for whoever reads next. Nobody who could read it is there any more.
+    pub fn give_back(self) {
+        let Copying { reader, source, stop, copier } = self;
+        drop(stop);
+        match source {
+            Source::File(begun_at) => {
+                // Whoever copies may wait for room in the pipe, and closes it then.
+                let unread = io::copy(&mut File::from(reader), &mut io::sink()).unwrap_or(0);
+                let read = copier.join().map_or(0, |copied| copied.saturating_sub(unread));
+                let _ = rustix::fs::seek(rustix::stdio::stdin(), SeekFrom::Start(begun_at + read));
+            }
+            Source::Pipe | Source::Socket => {
+                let shown = copier.join().unwrap_or(0);
+                let unread = rustix::io::ioctl_fionread(&reader).unwrap_or(0);
+                take(shown.saturating_sub(unread));
+            }
+            // It ends when it can be read.
+            Source::Other => {}
+        }
+    }
+}
+
+/// Copies our standard input into a pipe, in pieces that are written as a whole. How many bytes were.
+fn copy(writer: &OwnedFd, stopped: &io::PipeReader) -> u64 {
+    let (mut buffer, mut copied) = ([0; 4096], 0);
+    while !is_ready(stopped.as_fd()) {
+        // Not through the standard library, which reads ahead.
+        match rustix::io::read(rustix::stdio::stdin(), &mut buffer) {
+            Err(Errno::INTR) => {}
+            Ok(len) if len > 0 && write_all(writer, &buffer[..len]).is_ok() => copied += len as u64,
+            _ => break,
+        }
+    }
+    copied
+}
+
+/// Copies what comes, and takes it when it was read. How much was not taken.
+fn show(source: Source, writer: &OwnedFd, stopped: &io::PipeReader) -> u64 {
+    let stdin = rustix::stdio::stdin();
+    while await_one(stdin, PollFlags::IN, stopped) {
+        match look(source, writer) {
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Ok(shown @ 1..) => {
+                if !await_one(writer.as_fd(), PollFlags::OUT, stopped) {
+                    return shown;
+                }
+                take(shown);
+            }
+            _ => break,
+        }
+    }
+    0
+}
+
+/// Copies what is there into a pipe that is empty.
+fn look(source: Source, writer: &OwnedFd) -> Result<u64, Errno> {
+    const MOST: usize = 4096;
+    let stdin = rustix::stdio::stdin();
+    if let Source::Pipe = source {
+        return rustix::pipe::tee(stdin, writer, MOST, SpliceFlags::empty()).map(|len| len as u64);
+    }
+    let mut buffer = [0; MOST];
+    let (len, _) = rustix::net::recv(stdin, &mut buffer[..], RecvFlags::PEEK)?;
+    write_all(writer, &buffer[..len]).map(|()| len as u64)
+}
+
+/// Takes so much of what was looked at from our standard input.
+fn take(mut len: u64) {
+    let mut buffer = [0; 4096];
+    // Somebody else may have taken it.
+    while len > 0 && is_ready(rustix::stdio::stdin()) {
+        let most = buffer.len().min(usize::try_from(len).unwrap_or(usize::MAX));
+        match rustix::io::read(rustix::stdio::stdin(), &mut buffer[..most]) {
+            Ok(taken @ 1..) => len -= taken as u64,
+            Err(Errno::INTR) => {}
+            _ => return,
+        }
+    }
+}
+
+fn write_all(writer: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        match rustix::io::write(writer, bytes) {
+            Ok(len) => bytes = &bytes[len..],
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Waits; false if it is over before.
+fn await_one(fd: BorrowedFd<'_>, event: PollFlags, stopped: &io::PipeReader) -> bool {
+    loop {
+        let mut polls = [PollFd::from_borrowed_fd(fd, event), PollFd::new(stopped, PollFlags::IN)];
+        match poll(&mut polls, None) {
+            Ok(_) if !polls[1].revents().is_empty() => return false,
+            Ok(_) => return true,
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+fn is_ready(fd: BorrowedFd<'_>) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
+}
