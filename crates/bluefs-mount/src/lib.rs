@@ -101,7 +101,7 @@ impl Mounted {
             flags |= MountFlags::RDONLY;
         }
         mount(source, &at, "fuse.bluefs", flags, Some(options.as_c_str()))
-            .map_err(|errno| failed("mount, which needs root")(errno.into()))?;
+            .map_err(|errno| failed("mount it")(errno.into()))?;
         let mut config = Config::default();
         config.n_threads = Some(THREADS);
         let kernel = device.try_clone().map_err(failed("open /dev/fuse"))?;

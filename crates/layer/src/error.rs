@@ -1,7 +1,9 @@
 //! Why a try could not be made, or not be kept. The text says what, where, why, and what to do.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use external_sync::advice_on_lack;
 
 use crate::why;
 
@@ -12,11 +14,22 @@ pub enum LayerError {
     #[error("cannot try anything: a layer over the file systems needs root; run as root")]
     NotRoot,
     /// Something of the layer, the view or the namespaces.
-    #[error("cannot make a layer: {what}: {}; see speculator doctor", why(source))]
+    #[error("cannot make a layer: {what}: {}; {}", why(source), advice_on_lack(source).unwrap_or("see speculator doctor"))]
     SetUp {
         /// What was being done.
         what: String,
         /// The kernel's word.
+        source: io::Error,
+    },
+    /// The directory that COMMAND is to be in.
+    #[error("cannot run anything in the working directory: {}; change to another one", why(.0))]
+    WorkingDirectory(io::Error),
+    /// The place for the layer.
+    #[error("cannot make a layer in {}: {}; {}", dir.display(), why(source), advice_on_place(source))]
+    Place {
+        /// Where.
+        dir: PathBuf,
+        /// Why not.
         source: io::Error,
     },
     /// A program of e2fsprogs is missing or failed.
@@ -120,6 +133,18 @@ impl LayerError {
             _ => 125,
         }
     }
+}
+
+fn advice_on_place(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EFBIG) => "raise the limit of file sizes (ulimit -f)",
+        _ => advice_on_lack(error).unwrap_or("choose another place with --layer-dir"),
+    }
+}
+
+/// For `map_err`: where a layer is to be.
+pub(crate) fn place<E: Into<io::Error>>(dir: &Path) -> impl Fn(E) -> LayerError + '_ {
+    |source| LayerError::Place { dir: dir.to_owned(), source: source.into() }
 }
 
 /// For `map_err`: what was being done.

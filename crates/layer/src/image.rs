@@ -15,7 +15,7 @@ use external_sync::loop_device::{AttachError, LoopDevice};
 use rustix::fs::{AtFlags, Mode, OFlags, CWD};
 use rustix::mount::MountFlags;
 
-use crate::error::{set_up, LayerError};
+use crate::error::{place, set_up, LayerError};
 
 /// What a layer's file is called while it is being applied: this, a number, and `.layer`.
 pub const NAME_PREFIX: &str = "speculator-try-";
@@ -41,16 +41,15 @@ pub struct LayerImage {
 impl LayerImage {
     /// A new file system in `dir`, as long as there is room for.
     pub fn create(dir: &Path) -> Result<LayerImage, LayerError> {
-        let failed = |what: &str| format!("{what} in {}", dir.display());
         let mut options = OpenOptions::new();
         options.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE);
-        let file = options.open(dir).map_err(set_up(failed("a file without a name")))?;
-        let room = rustix::fs::statvfs(dir).map_err(set_up(failed("room")))?;
+        let file = options.open(dir).map_err(place(dir))?;
+        let room = rustix::fs::statvfs(dir).map_err(place(dir))?;
         let len = (room.f_bavail * room.f_frsize).clamp(LEN_MIN, LEN_MAX);
-        file.set_len(len).map_err(set_up(failed("a sparse file")))?;
+        file.set_len(len).map_err(place(dir))?;
         make_file_system(&file)?;
-        let held = File::open(dir).map_err(set_up(failed("nothing")))?;
-        let dir_path = std::path::absolute(dir).map_err(set_up(failed("nothing")))?;
+        let held = File::open(dir).map_err(place(dir))?;
+        let dir_path = std::path::absolute(dir).map_err(place(dir))?;
         Ok(LayerImage { file, dir: held, dir_path, name: None })
     }
 

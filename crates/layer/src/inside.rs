@@ -106,9 +106,9 @@ pub struct Inside<'a> {
     pub decide: Option<OsString>,
     /// COMMAND's streams are a terminal of its own instead.
     pub terminal: bool,
-    /// COMMAND finds these as we have found them: whether SIGPIPE is ignored, which standard descriptors are closed,
-    /// and which signals are blocked.
-    pub ignore_pipe: bool,
+    /// COMMAND finds these as we have found them: which of SIGPIPE and SIGXFSZ are ignored, which standard descriptors
+    /// are closed, and which signals are blocked.
+    pub ignored: Vec<i32>,
     pub closed: Vec<i32>,
     pub mask: libc::sigset_t,
 }
@@ -256,7 +256,7 @@ impl Inside<'_> {
         if let Err(error) = sys::give_up_capabilities(&gate::capabilities(self.network)) {
             return error.raw_os_error().unwrap_or(libc::EPERM);
         }
-        sys::reset_signals(self.ignore_pipe, &self.mask);
+        sys::reset_signals(&self.ignored, &self.mask);
         self.closed.iter().for_each(|&fd| drop(sys::adopt(fd)));
         sys::exec(&program, &args).raw_os_error().unwrap_or(libc::EIO)
     }
@@ -288,7 +288,7 @@ impl Inside<'_> {
             drop((words, sys::adopt(ORDERS), sys::adopt(MESSAGES)));
             let ready = ready.and_then(|()| Ok(rustix::process::chdir(&self.cwd)?));
             if ready.and_then(|()| sys::give_up_capabilities(&gate::capabilities(self.network))).is_ok() {
-                sys::reset_signals(self.ignore_pipe, &self.mask);
+                sys::reset_signals(&self.ignored, &self.mask);
                 std::env::set_var("SPECULATOR_STATUS", status.to_string());
                 let text = CString::new(text.as_bytes()).unwrap_or_default();
                 sys::exec(&c"/bin/sh".to_owned(), &[c"sh".to_owned(), c"-c".to_owned(), text]);
