@@ -209,7 +209,7 @@ impl<'c> Filler<'c> {
     /// A number for a new inode.
     fn ino(&mut self) -> Result<Ino, String> {
         if self.numbers.is_empty() {
-            let group = self.client.lend().map_err(|errno| format!("lend: {errno:?}"))?;
+            let group = self.client.lend(&|| false).map_err(|errno| format!("lend: {errno:?}"))?;
             self.numbers = group.0 * 64..(group.0 + 1) * 64;
         }
         self.numbers.next().map(Ino).ok_or_else(|| "a group without numbers".to_owned())

@@ -23,12 +23,13 @@
 //! | `suites [git] [sqlite] [python] [--places mount,run,ahead] [--sample N] [--only TEXT]` | their own test suites |
 //! | `search [--pairs N] [--seed S] [--action NAME] [--observation NAME]` | looks for what is shown too early |
 //! | `bench NAME [--runs N] [--quick] [--only PART] [--max N] [--before FILE]` | figures into `bench-results/` |
-//! | `docs` | regenerates `docs/SYSCALLS.md` |
+//! | `docs` | regenerates `docs/SYSCALLS.md`; looks whether what the documents name is there |
 
 #![forbid(unsafe_code)]
 
 mod bluefs_tests;
 mod demo;
+mod docs;
 mod faults;
 mod fuzz;
 mod guarantee;
@@ -98,7 +99,7 @@ fn run(arguments: &[String]) -> Result<(), String> {
         "search" => search::run(rest),
         "suites" => suites(rest),
         "bench" => bench(rest),
-        "docs" => docs(),
+        "docs" => docs::run(),
         "help" | "--help" | "-h" => {
             println!("{USAGE}");
             Ok(())
@@ -167,12 +168,4 @@ fn bench(arguments: &[String]) -> Result<(), String> {
     let examples = ["--example", "cost", "--example", "cost_threads"];
     cargo(&[&["build", "--quiet", "--release", "-p", "checkpoint"], &examples[..]].concat()).run()?;
     cargo(&["run", "--quiet", "--release", "-p", "bench", "--"]).args(arguments).run()
-}
-
-fn docs() -> Result<(), String> {
-    let text = cargo(&["run", "--quiet", "-p", "syscall-table", "--example", "syscalls_md"]).output()?;
-    let file = repository().join("docs/SYSCALLS.md");
-    std::fs::write(&file, text).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
-    println!("wrote {}", file.display());
-    Ok(())
 }

@@ -2,8 +2,10 @@
 //! one is wrong, the list is made anew.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read;
 
+use bluefs::op::{INTERVAL_BYTES_MAX, STAGED_BYTES_MAX, STEPS_MAX};
 use bluefs::{Cred, Csn, Errno, Group, Key};
 
 use crate::client::Client;
@@ -18,7 +20,7 @@ const POLITE_ATTEMPTS: usize = 3;
 #[derive(Debug, thiserror::Error)]
 pub enum BatchError {
     /// A line cannot be understood.
-    #[error("line {line}: {why}")]
+    #[error("line {line}: {why}; nothing was changed")]
     Syntax {
         /// Which.
         line: usize,
@@ -54,13 +56,18 @@ pub struct Batch {
 impl Batch {
     /// Reads a list: one operation a line, words as in a shell (quotes and backslashes), `#` begins a comment.
     pub fn parse(text: &str) -> Result<Batch, BatchError> {
-        let mut operations = Vec::new();
+        let (mut operations, mut bytes) = (Vec::new(), 0);
         for (i, text) in text.lines().enumerate() {
             let line = i + 1;
             let wrong = |why: String| BatchError::Syntax { line, why };
             let words = words(text).map_err(wrong)?;
             if let Some(operation) = operation(&words).map_err(wrong)? {
+                bytes += contents(&operation);
                 operations.push((line, operation));
+            }
+            // What is more would be read for nothing.
+            if bytes > STAGED_BYTES_MAX + INTERVAL_BYTES_MAX || operations.len() > STEPS_MAX {
+                return Err(wrong(NotDone::TooLarge.to_string()));
             }
         }
         Ok(Batch { operations })
@@ -73,11 +80,7 @@ impl Batch {
 
     /// Bytes of contents.
     pub fn bytes(&self) -> u64 {
-        let each = self.operations.iter().map(|(_, operation)| match operation {
-            Operation::Write(_, data) | Operation::Append(_, data) => data.len() as u64,
-            _ => 0,
-        });
-        each.sum()
+        self.operations.iter().map(|(_, operation)| contents(operation) as u64).sum()
     }
 
     /// Whether there is nothing to do.
@@ -135,6 +138,14 @@ impl Drop for Alone<'_> {
     }
 }
 
+/// Bytes of contents that an operation has.
+fn contents(operation: &Operation) -> usize {
+    match operation {
+        Operation::Write(_, data) | Operation::Append(_, data) => data.len(),
+        _ => 0,
+    }
+}
+
 fn operation(words: &[String]) -> Result<Option<Operation>, String> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     Ok(Some(match words.as_slice() {
@@ -142,8 +153,15 @@ fn operation(words: &[String]) -> Result<Option<Operation>, String> {
         ["mkdir", at] => Operation::Mkdir(path(at.as_bytes())?),
         ["write", at, text] => Operation::Write(path(at.as_bytes())?, text.as_bytes().to_vec()),
         ["put", file, at] => {
-            let data = std::fs::read(PathBuf::from(file)).map_err(|error| format!("cannot read {file}: {error}"))?;
-            Operation::Write(path(at.as_bytes())?, data)
+            let at = path(at.as_bytes())?;
+            let mut data = Vec::new();
+            // One more byte than there may be, of a file that may have no end.
+            let read = File::open(file).and_then(|file| file.take(STAGED_BYTES_MAX as u64 + 1).read_to_end(&mut data));
+            read.map_err(|error| format!("cannot read {file}: {error}"))?;
+            if data.len() > STAGED_BYTES_MAX {
+                return Err(format!("{file} is larger than all contents of one transaction may be, 64 MiB"));
+            }
+            Operation::Write(at, data)
         }
         ["append", at, text] => Operation::Append(path(at.as_bytes())?, text.as_bytes().to_vec()),
         ["remove", at] => Operation::Remove(path(at.as_bytes())?),
@@ -218,6 +236,11 @@ mod tests {
     fn a_line_that_is_no_operation_is_named() {
         let error = Batch::parse("mkdir a\n\nmove a b\n").expect_err("no operation").to_string();
         assert!(error.starts_with("line 3: move with 2 words is no operation"), "{error}");
+        // It has no end.
+        assert!(Batch::parse("put /dev/zero a")
+            .expect_err("too large")
+            .to_string()
+            .contains("is larger than all contents"));
         for bad in ["mkdir ..", "chmod 99 a", "chmod 10000 a", "truncate x a", "put /no/such/file a"] {
             assert!(Batch::parse(bad).is_err(), "{bad}");
         }

@@ -31,7 +31,7 @@ pub enum NotDone {
         errno: Errno,
     },
     /// There are bounds of operations and contents.
-    #[error("the list is larger than one transaction may be")]
+    #[error("the list is larger than one transaction may be: 4,096 operations with 64 MiB of contents")]
     TooLarge,
     /// Nothing was sent.
     #[error("the server cannot be asked: {}; nothing was changed", message(*.0))]

@@ -109,7 +109,7 @@ impl Mounted {
         }
         let threads = Threads::start().map_err(failed("have threads"))?;
         mount(source, &at, "fuse.bluefs", flags, Some(options.as_c_str()))
-            .map_err(|errno| failed("mount, which needs root")(errno.into()))?;
+            .map_err(|errno| failed("mount it")(errno.into()))?;
         let point = Point { dir: at, is_served: false };
         let mut config = Config::default();
         config.n_threads = Some(THREADS);

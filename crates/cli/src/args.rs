@@ -4,11 +4,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use external_sync::volume::{VolumeError, VolumeSpec};
 use supervisor::Injection;
 
 use crate::bluefs::args::{BluefsAction, FsckOptions, InviteOptions, MountOptions, ServeOptions};
+use crate::number::{parse_number, parse_pid, parse_speculation};
 use crate::report::ReportForm;
 use crate::size::parse_size;
 use crate::stats::StatsTarget;
@@ -51,25 +53,25 @@ pub enum Action {
     /// the two everything that depends on it is taken back: the script that called it, its children, and what they did.
     Begin {
         /// Somebody outside of the world resolves it (speculator guesses), and is told of this number
-        #[arg(long, value_name = "TAG")]
+        #[arg(long, value_name = "TAG", value_parser = parse_number, allow_negative_numbers = true)]
         outside: Option<u64>,
     },
     /// A guess was right, and what depends on it may leave
     Commit {
         /// What `begin` printed
-        #[arg(value_name = "SPECULATION")]
+        #[arg(value_name = "SPECULATION", value_parser = parse_speculation, allow_negative_numbers = true)]
         speculation: u64,
         /// From outside: the process id of the `speculator run` whose guess it is
-        #[arg(long, value_name = "PID")]
+        #[arg(long, value_name = "PID", value_parser = parse_pid, allow_negative_numbers = true)]
         world: Option<i32>,
     },
     /// A guess was wrong, and what depends on it is taken back
     Fail {
         /// What `begin` printed
-        #[arg(value_name = "SPECULATION")]
+        #[arg(value_name = "SPECULATION", value_parser = parse_speculation, allow_negative_numbers = true)]
         speculation: u64,
         /// From outside: the process id of the `speculator run` whose guess it is
-        #[arg(long, value_name = "PID")]
+        #[arg(long, value_name = "PID", value_parser = parse_pid, allow_negative_numbers = true)]
         world: Option<i32>,
     },
     /// From outside: tell of the guesses of a world that were begun with --outside, as they come and go
@@ -78,7 +80,7 @@ pub enum Action {
     /// {"failed":3}, {"undone":3}. Begins with those that are open. What it tells may turn out wrong.
     Guesses {
         /// The process id of the `speculator run`
-        #[arg(value_name = "PID")]
+        #[arg(value_name = "PID", value_parser = parse_pid, allow_negative_numbers = true)]
         world: i32,
     },
     /// Show the worlds that are running: their open guesses, checkpoints, rollbacks and their causes, and what each
@@ -144,7 +146,8 @@ pub enum Action {
 #[derive(Debug, Args)]
 pub struct RunOptions {
     /// Mount the volume IMAGE at DIR, inside the world of COMMAND only; may be repeated
-    #[arg(long = "volume", value_name = "IMAGE:DIR", value_parser = parse_volume, value_hint = ValueHint::AnyPath)]
+    #[arg(long = "volume", value_name = "IMAGE:DIR", value_hint = ValueHint::AnyPath)]
+    #[arg(value_parser = OsStringValueParser::new().try_map(parse_volume))]
     pub volumes: Vec<VolumeSpec>,
 
     /// Mount a fresh tmpfs at DIR, inside the world of COMMAND only; may be repeated
@@ -198,6 +201,7 @@ pub struct RunOptions {
 
     /// Tell at the end what was held and committed, on stderr or as JSON in a file
     #[arg(long, value_name = "text|json:FILE", num_args = 0..=1, require_equals = true, default_missing_value = "text")]
+    #[arg(value_parser = OsStringValueParser::new().try_map(StatsTarget::parse))]
     pub stats: Option<StatsTarget>,
 
     /// Tell at the start what each file system promises, and then which system calls are refused; twice: each time
@@ -233,7 +237,7 @@ pub struct AheadArgs {
     pub inject: Option<Injection>,
 
     /// Where the chance of --inject begins: the same seed makes the same guesses wrong
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", value_parser = parse_number, default_value = "1")]
     pub seed: u64,
 
     /// Run ahead of the calls of --inject, or wait for each (for comparison)
@@ -264,6 +268,7 @@ pub struct AheadArgs {
     /// whom, over time (svg) or as a graph (dot); may be repeated
     #[arg(long = "report", value_name = "text|json:FILE|dot:FILE|svg:FILE", num_args = 0..=1, require_equals = true)]
     #[arg(default_missing_value = "text")]
+    #[arg(value_parser = OsStringValueParser::new().try_map(ReportForm::parse))]
     pub reports: Vec<ReportForm>,
 }
 
@@ -356,6 +361,7 @@ pub struct TryOptions {
 
     /// Where to report what COMMAND did, beside stderr: json:FILE; or `none`: only what was decided is told
     #[arg(long, value_name = "none|json:FILE", require_equals = true)]
+    #[arg(value_parser = OsStringValueParser::new().try_map(ReportTarget::parse))]
     pub report: Option<ReportTarget>,
 
     /// List every file, not only the first of many
@@ -450,10 +456,10 @@ pub enum VolumeAction {
         #[arg(value_hint = ValueHint::FilePath)]
         image: PathBuf,
         /// Length of the volume: bytes, or with K, M, G, T
-        #[arg(long, value_parser = parse_size)]
+        #[arg(long, value_parser = parse_size, allow_negative_numbers = true)]
         size: u64,
         /// Length of its journal; a quarter of the volume, at most 1G, when left out
-        #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+        #[arg(long, value_name = "SIZE", value_parser = parse_size, allow_negative_numbers = true)]
         journal: Option<u64>,
         /// Take only the room that is used. If it runs out under the volume, what was committed before can be lost
         #[arg(long)]
@@ -487,7 +493,7 @@ pub enum VolumeAction {
 pub struct TopOptions {
     /// Show only the world that has this process: speculator itself, COMMAND, or any other inside; all worlds when left
     /// out
-    #[arg(value_name = "PID")]
+    #[arg(value_name = "PID", value_parser = parse_pid, allow_negative_numbers = true)]
     pub pid: Option<i32>,
     /// Show them once, and end: as it is done where standard output is no terminal
     #[arg(long)]
@@ -511,8 +517,8 @@ pub struct DoctorOptions {
     pub json: bool,
 }
 
-fn parse_volume(text: &str) -> Result<VolumeSpec, String> {
-    VolumeSpec::parse(text.as_ref()).map_err(|error| match error {
+fn parse_volume(text: OsString) -> Result<VolumeSpec, String> {
+    VolumeSpec::parse(&text).map_err(|error| match error {
         VolumeError::Spec { why, .. } => format!("{why}; write IMAGE:DIR"),
         other => other.to_string(),
     })

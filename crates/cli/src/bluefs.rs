@@ -1,6 +1,7 @@
 //! BlueFS: `speculator serve`, `speculator invite`, `speculator fsck`, `speculator mount`, `speculator bluefs`.
 
 mod access;
+mod advice;
 pub mod args;
 mod batch;
 mod fsck;

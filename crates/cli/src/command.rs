@@ -13,7 +13,7 @@ use crate::error::plain;
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     /// env(1)'s 127.
-    #[error("cannot run {}: not found; check its name and PATH", .0.to_string_lossy())]
+    #[error("cannot run {}: not found; check its name and PATH", shown(.0))]
     NotFound(OsString),
     /// env(1)'s 126.
     #[error("cannot run {}: {}; make it executable, or name another file", path.display(), plain(source))]
@@ -32,6 +32,15 @@ impl CommandError {
             CommandError::NotFound(_) => 127,
             CommandError::NotExecutable { .. } => 126,
         }
+    }
+}
+
+/// A name that is empty would not be seen.
+fn shown(name: &OsStr) -> std::borrow::Cow<'_, str> {
+    if name.is_empty() {
+        "''".into()
+    } else {
+        name.to_string_lossy()
     }
 }
 

@@ -29,6 +29,9 @@ pub enum Failure {
     /// Standard output.
     #[error("cannot write to standard output: {}; check where it leads", plain(.0))]
     Output(std::io::Error),
+    /// What nothing can be done without.
+    #[error("cannot work here: /proc is not mounted; mount it (mount -t proc proc /proc)")]
+    NoProc,
     /// A speculation of a script's own.
     #[error("cannot {what}: {why}; {advice}")]
     Speculate {
@@ -76,6 +79,21 @@ impl Failure {
         let _ = writeln!(std::io::stderr(), "speculator: {}", one_line(&without_numbers(&self.to_string())));
         ExitCode::from(self.status())
     }
+}
+
+/// A fault of our own is one line, too. Where RUST_BACKTRACE asks for more, there is more.
+pub fn tell_of_faults() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |fault| {
+        if std::env::var_os("RUST_BACKTRACE").is_some() {
+            return usual(fault);
+        }
+        let payload = fault.payload();
+        let text = payload.downcast_ref::<&str>().copied().or(payload.downcast_ref::<String>().map(String::as_str));
+        let what = one_line(text.unwrap_or("a panic"));
+        let place = fault.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
+        tell!("speculator: a fault of speculator's own at {place}: {what}; report it, with what you have done");
+    }));
 }
 
 /// A file name may hold a newline or an escape sequence; an error line may not.

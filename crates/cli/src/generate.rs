@@ -1,6 +1,6 @@
 //! Completions and man pages, from the definition of the command line.
 
-use std::io::Write;
+use std::io::{self, Stdout, Write};
 
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
@@ -9,11 +9,25 @@ use clap_mangen::Man;
 use crate::args::Cli;
 use crate::error::Failure;
 
+/// Standard output. Where it was closed, the standard library has opened `/dev/null` in its place, and nobody would
+/// ever see what is written there.
+pub fn stdout() -> Result<Stdout, Failure> {
+    match supervisor::closed_at_start().any(|fd| fd == libc::STDOUT_FILENO) {
+        true => Err(Failure::Output(io::Error::from_raw_os_error(libc::EBADF))),
+        false => Ok(io::stdout()),
+    }
+}
+
+/// Writes what is done to standard output, if there is one.
+pub fn print_done(text: &str) -> Result<(), Failure> {
+    stdout().map_or(Ok(()), |_| print(text))
+}
+
 /// Writes to standard output; a reader that has gone away (`| head`) is no failure.
 pub fn print(text: &str) -> Result<(), Failure> {
-    let mut stdout = std::io::stdout().lock();
+    let mut stdout = stdout()?.lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::Output(error)),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Output(error)),
         _ => Ok(()),
     }
 }
@@ -38,7 +52,7 @@ pub fn man(page: Option<&str>) -> Result<u8, Failure> {
     Ok(0)
 }
 
-fn render(command: Command) -> std::io::Result<Vec<u8>> {
+fn render(command: Command) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     Man::new(command).render(&mut text)?;
     Ok(text)

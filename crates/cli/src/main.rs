@@ -12,6 +12,8 @@ mod command;
 mod doctor;
 mod error;
 mod generate;
+mod input;
+mod number;
 mod picture;
 mod report;
 mod run;
@@ -32,6 +34,13 @@ use bluefs::args::BluefsAction;
 use error::Failure;
 
 fn main() -> ExitCode {
+    supervisor::let_writes_fail();
+    error::tell_of_faults();
+    // What is wrong was told already.
+    std::panic::catch_unwind(answer).unwrap_or(ExitCode::from(error::STATUS_OURS))
+}
+
+fn answer() -> ExitCode {
     let line: Vec<OsString> = std::env::args_os().collect();
     if let Some(said) = bluefs::line_of_helper(&line) {
         return help_mount(said);
@@ -65,6 +74,11 @@ fn help_mount(said: Result<Option<Vec<OsString>>, String>) -> ExitCode {
 }
 
 fn perform(action: Action) -> Result<u8, Failure> {
+    // A world says it itself, and `doctor` is there to say it.
+    let needs_proc = matches!(action, Action::Try(_) | Action::Top(_) | Action::Volume { .. } | Action::Mount(_));
+    if needs_proc && !procfs::machine::is_mounted() {
+        return Err(Failure::NoProc);
+    }
     match action {
         Action::Run(options) => run::run(options),
         Action::Begin { outside } => speculate::begin(outside),

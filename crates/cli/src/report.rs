@@ -1,13 +1,13 @@
 //! `--report`: what was guessed, committed and taken back; told on stderr, or drawn. Files are opened before COMMAND
 //! starts.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use supervisor::{History, Report};
 
 use crate::picture;
-use crate::stats::{StatsError, StatsFile};
+use crate::stats::{form_and_file, StatsError, StatsFile};
 
 /// A value of `--report`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,21 +22,18 @@ pub enum ReportForm {
     Svg(PathBuf),
 }
 
-impl FromStr for ReportForm {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, &'static str> {
-        match text.split_once(':') {
-            None if text == "text" => Ok(Self::Text),
-            Some(("json", file)) if !file.is_empty() => Ok(Self::Json(file.into())),
-            Some(("dot", file)) if !file.is_empty() => Ok(Self::Dot(file.into())),
-            Some(("svg", file)) if !file.is_empty() => Ok(Self::Svg(file.into())),
+impl ReportForm {
+    /// Reads a value.
+    pub fn parse(text: OsString) -> Result<Self, &'static str> {
+        match form_and_file(&text) {
+            ("text", None) => Ok(Self::Text),
+            ("json", Some(file)) => Ok(Self::Json(file)),
+            ("dot", Some(file)) => Ok(Self::Dot(file)),
+            ("svg", Some(file)) => Ok(Self::Svg(file)),
             _ => Err("use text, json:FILE, dot:FILE or svg:FILE"),
         }
     }
-}
 
-impl ReportForm {
     /// Whether it needs to know everything that happened, in its order.
     pub fn needs_history(&self) -> bool {
         *self != Self::Text
@@ -70,7 +67,7 @@ impl Reports {
     /// Open the files; nothing in existing ones changes yet.
     pub fn open(forms: &[ReportForm]) -> Result<Self, StatsError> {
         let open = |form: &ReportForm| -> Result<_, StatsError> {
-            let file = form.file().map(|path| StatsFile::open(path, "report")).transpose()?;
+            let file = form.file().map(|path| StatsFile::open(path, "the report")).transpose()?;
             Ok((form.clone(), file))
         };
         forms.iter().map(open).collect::<Result<_, _>>().map(Self)
@@ -99,10 +96,10 @@ mod tests {
 
     #[test]
     fn forms() {
-        assert_eq!("text".parse(), Ok(ReportForm::Text));
-        assert_eq!("svg:a:b".parse(), Ok(ReportForm::Svg("a:b".into())));
+        assert_eq!(ReportForm::parse("text".into()), Ok(ReportForm::Text));
+        assert_eq!(ReportForm::parse("svg:a:b".into()), Ok(ReportForm::Svg("a:b".into())));
         for bad in ["", "svg", "dot:", "png:x", "text:x"] {
-            assert!(bad.parse::<ReportForm>().is_err(), "{bad}");
+            assert!(ReportForm::parse(bad.into()).is_err(), "{bad}");
         }
     }
 }

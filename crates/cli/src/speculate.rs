@@ -1,7 +1,8 @@
 //! `speculator begin`, `commit` and `fail`: a script's own speculations, inside a world; `guesses`, and the same from
 //! outside of it.
 
-use crate::error::Failure;
+use crate::error::{plain, Failure};
+use crate::generate::stdout;
 use speculator::{Begun, Speculation};
 use std::io::{self, Write};
 use supervisor::completions::{News, Outcome, Resolver};
@@ -12,13 +13,13 @@ const FAILED: u8 = 1;
 /// Print the number of a new speculation. Returns a second time, with "failed" and status 1, if it fails.
 /// `outside`: by what somebody outside knows it, who is to resolve it.
 pub fn begin(outside: Option<u64>) -> Result<u8, Failure> {
+    let mut out = stdout()?;
     let begun = outside.map_or_else(speculator::begin, speculator::begin_for_outside);
     let (text, status) = match begun {
         Ok(Begun::Ahead(speculation)) => (speculation.number().to_string(), 0),
         Ok(Begun::Failed) => ("failed".to_owned(), FAILED),
         Err(error) => return Err(failure("begin", &error)),
     };
-    let mut out = io::stdout();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
         // Whoever began it was told to end, and the guess failed for that.
         Err(error) if status == FAILED && error.kind() == io::ErrorKind::BrokenPipe => Ok(status),
@@ -60,7 +61,7 @@ fn resolve_from_outside(number: u64, is_right: bool, world: i32) -> io::Result<(
 pub fn guesses(world: i32) -> Result<u8, Failure> {
     let what = "tell of guesses";
     let mut resolver = Resolver::connect(world).map_err(|error| unreached(what.to_owned(), world, &error))?;
-    let mut out = io::stdout();
+    let mut out = stdout()?;
     while let Some(news) = resolver.hear().map_err(|error| unreached(what.to_owned(), world, &error))? {
         let text = serde_json::to_string(&news).map_err(|error| Failure::Output(error.into()))?;
         writeln!(out, "{text}").and_then(|()| out.flush()).map_err(Failure::Output)?;
@@ -76,7 +77,7 @@ fn unreached(what: String, world: i32, error: &io::Error) -> Failure {
             "see speculator top for the worlds that there are",
         ),
         io::ErrorKind::PermissionDenied => (format!("world {world} is another user's"), "be that user, or root"),
-        _ => (error.to_string(), "see speculator top for the worlds that there are"),
+        _ => (plain(error), "see speculator top for the worlds that there are"),
     };
     Failure::Speculate { what, why, advice }
 }
@@ -86,7 +87,7 @@ fn failure(what: &str, error: &io::Error) -> Failure {
         Some(libc::ENOSYS) => ("this is not inside a world".to_owned(), "start the script with speculator run"),
         Some(libc::ESRCH) => ("there is no such open speculation".to_owned(), "resolve each one once"),
         Some(libc::EAGAIN) => ("the caller cannot run ahead now".to_owned(), "resolve other speculations first"),
-        _ => (error.to_string(), "see speculator doctor"),
+        _ => (plain(error), "see speculator doctor"),
     };
     Failure::Speculate { what: what.to_owned(), why, advice }
 }

@@ -1,9 +1,10 @@
 //! `--stats`: where the statistics go. The file is opened before COMMAND starts, and written when it has ended.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use rustix::fs::{fallocate, FallocateFlags};
 use rustix::io::Errno;
@@ -19,16 +20,26 @@ pub enum StatsTarget {
     Json(PathBuf),
 }
 
-impl FromStr for StatsTarget {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<StatsTarget, &'static str> {
-        match text.split_once(':') {
-            None if text == "text" => Ok(StatsTarget::Text),
-            Some(("json", file)) if !file.is_empty() => Ok(StatsTarget::Json(file.into())),
+impl StatsTarget {
+    /// Reads the value.
+    pub fn parse(text: OsString) -> Result<StatsTarget, &'static str> {
+        match form_and_file(&text) {
+            ("text", None) => Ok(StatsTarget::Text),
+            ("json", Some(file)) => Ok(StatsTarget::Json(file)),
             _ => Err("use text or json:FILE"),
         }
     }
+}
+
+/// What stands before the first colon, and the file that is named behind it, whose name may be any bytes. A colon with
+/// nothing behind it makes no form.
+pub fn form_and_file(text: &OsStr) -> (&str, Option<PathBuf>) {
+    let bytes = text.as_bytes();
+    let (form, file) = match bytes.iter().position(|byte| *byte == b':') {
+        Some(at) if at + 1 < bytes.len() => (&bytes[..at], Some(PathBuf::from(OsStr::from_bytes(&bytes[at + 1..])))),
+        _ => (bytes, None),
+    };
+    (std::str::from_utf8(form).unwrap_or_default(), file)
 }
 
 /// The statistics file is no good.
@@ -124,10 +135,12 @@ mod tests {
 
     #[test]
     fn targets() {
-        assert_eq!("text".parse(), Ok(StatsTarget::Text));
-        assert_eq!("json:a:b".parse(), Ok(StatsTarget::Json("a:b".into())));
-        for bad in ["", "json", "json:", "xml:x", "text:x"] {
-            assert!(bad.parse::<StatsTarget>().is_err(), "{bad}");
+        assert_eq!(StatsTarget::parse("text".into()), Ok(StatsTarget::Text));
+        assert_eq!(StatsTarget::parse("json:a:b".into()), Ok(StatsTarget::Json("a:b".into())));
+        let latin_1 = OsStr::from_bytes(b"json:\xfc").to_owned();
+        assert_eq!(StatsTarget::parse(latin_1), Ok(StatsTarget::Json(OsStr::from_bytes(b"\xfc").into())));
+        for bad in ["", "json", "json:", "xml:x", "text:x", ":x"] {
+            assert!(StatsTarget::parse(bad.into()).is_err(), "{bad}");
         }
     }
 

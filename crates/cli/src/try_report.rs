@@ -1,14 +1,15 @@
 //! What a try did, for people on stderr and for programs as JSON.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use layer::{Aspect, Change, Changes, Kind, LeftRunning, Ran, Reached, Stream, Verdict, What};
 use serde::Serialize;
 use similar::TextDiff;
 
 use crate::error::one_line;
+use crate::stats::form_and_file;
 
 /// The value of `--report`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,13 +20,12 @@ pub enum ReportTarget {
     Json(PathBuf),
 }
 
-impl FromStr for ReportTarget {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<ReportTarget, &'static str> {
-        match text.split_once(':') {
-            None if text == "none" => Ok(ReportTarget::None),
-            Some(("json", file)) if !file.is_empty() => Ok(ReportTarget::Json(file.into())),
+impl ReportTarget {
+    /// Reads the value.
+    pub fn parse(text: OsString) -> Result<ReportTarget, &'static str> {
+        match form_and_file(&text) {
+            ("none", None) => Ok(ReportTarget::None),
+            ("json", Some(file)) => Ok(ReportTarget::Json(file)),
             _ => Err("use none or json:FILE"),
         }
     }
@@ -423,10 +423,10 @@ mod tests {
 
     #[test]
     fn targets() {
-        assert_eq!("none".parse(), Ok(ReportTarget::None));
-        assert_eq!("json:a:b".parse(), Ok(ReportTarget::Json("a:b".into())));
+        assert_eq!(ReportTarget::parse("none".into()), Ok(ReportTarget::None));
+        assert_eq!(ReportTarget::parse("json:a:b".into()), Ok(ReportTarget::Json("a:b".into())));
         for bad in ["", "text", "json", "json:"] {
-            assert!(bad.parse::<ReportTarget>().is_err(), "{bad}");
+            assert!(ReportTarget::parse(bad.into()).is_err(), "{bad}");
         }
     }
 

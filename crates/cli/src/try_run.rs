@@ -60,7 +60,7 @@ pub fn try_run(options: TryOptions) -> Result<u8, Failure> {
         wait: options.wait,
         keep_if: options.keep_if.clone(),
         terminal: options.terminal,
-        ignore_pipe: supervisor::sigpipe_was_ignored(),
+        ignored: supervisor::ignored_at_start().collect(),
         closed: supervisor::closed_at_start().collect(),
     })?;
     if options.report != Some(ReportTarget::None) {

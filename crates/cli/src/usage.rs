@@ -43,8 +43,17 @@ fn explain(error: &clap::Error, line: &[OsString]) -> Failure {
             Err(error) => Failure::Output(error),
         };
     }
-    let help = help_for(line);
-    Failure::Usage(format!("{}; see {help}", shorten(&error.render().to_string())))
+    let what = match error.kind() {
+        ErrorKind::InvalidUtf8 => not_utf8(line),
+        _ => shorten(&error.render().to_string()),
+    };
+    Failure::Usage(format!("{what}; see {}", help_for(line)))
+}
+
+/// clap does not say which argument it is.
+fn not_utf8(line: &[OsString]) -> String {
+    let which = line.iter().find(|word| word.to_str().is_none()).map(|word| word.to_string_lossy().into_owned());
+    format!("the argument '{}' is not UTF-8", which.unwrap_or_default())
 }
 
 /// The help of the command that the line names, as far as it names one.
@@ -62,7 +71,12 @@ fn help_for(line: &[OsString]) -> String {
 /// What stands before the usage, in one line.
 fn shorten(text: &str) -> String {
     let paragraphs = text.split("\n\n").take_while(|part| !part.starts_with("Usage") && !part.starts_with("For more"));
-    let lines = paragraphs.map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
+    // A number that is out of place is no name with a hyphen.
+    let is_of_use = |part: &&str| {
+        let tip = part.trim_start().strip_prefix("tip: to pass '-");
+        !tip.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let lines = paragraphs.filter(is_of_use).map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
     let joined = lines.collect::<Vec<_>>().join("; ");
     joined.trim_start_matches("error: ").to_owned()
 }
@@ -115,6 +129,41 @@ mod tests {
             "try",
         ] {
             assert!(parsed(line).is_err(), "{line}");
+        }
+    }
+
+    /// Not that of `speculator`, which lists the commands only.
+    #[test]
+    fn an_error_names_the_help_of_the_command_that_was_meant() {
+        for (line, help) in [
+            ("begin x", "speculator begin --help"),
+            ("commit x", "speculator commit --help"),
+            ("volume create", "speculator volume create --help"),
+            ("volume nonsense", "speculator volume --help"),
+            ("bluefs batch x", "speculator bluefs batch --help"),
+            ("nonsense run", "speculator --help"),
+            ("--nonsense", "speculator --help"),
+        ] {
+            let error = parsed(line).expect_err(line);
+            assert!(error.ends_with(&format!("; see {help}")), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_none_are_told_in_words() {
+        for (line, says) in [
+            ("commit -1", "'-1'"),
+            ("commit 99999999999999999999", "use the number that begin has printed"),
+            ("fail 1 --world -5", "use a process id"),
+            ("guesses 99999999999", "use a process id"),
+            ("top x", "use a process id"),
+            ("begin --outside -1", "use a whole number"),
+            ("run --seed -1 ls", "use a whole number"),
+            ("invite s --withdraw x", "use a number that speculator invite --list shows"),
+            ("serve s --listen 127.0.0.1", "use an address and a port, such as 127.0.0.1:7164"),
+        ] {
+            let error = parsed(line).expect_err(line);
+            assert!(error.contains(says) && !error.contains("tip:"), "{line}: {error}");
         }
     }
 

@@ -47,6 +47,7 @@ mod ahead_young;
 mod answers;
 mod appended;
 mod as_started;
+mod bad_input;
 mod bad_input_run;
 mod bluefs;
 mod bluefs_c;

@@ -54,7 +54,12 @@ fn a_standard_descriptor_that_is_closed_is_closed_for_command() {
 #[test]
 fn signals_are_ignored_and_blocked_as_they_were() {
     let scene = Scene::new();
-    for how in ["--default-signal=PIPE", "--ignore-signal=PIPE", "--ignore-signal=PIPE --block-signal=USR1"] {
+    for how in [
+        "--default-signal=PIPE",
+        "--ignore-signal=PIPE",
+        "--ignore-signal=XFSZ",
+        "--ignore-signal=PIPE,XFSZ --block-signal=USR1",
+    ] {
         let before = format!("exec env {how} \"$@\"");
         let all = each(&scene, &before, &["grep", "-E", "^Sig(Blk|Ign)", "/proc/self/status"]);
         for (way, outcome) in &all {

@@ -289,7 +289,10 @@ fn a_directory_has_one_mount_and_nothing_else_in_it() {
     let first = Mount::new(&server.address, &scene.path("first"), &["-o", &listed]);
     assert!(shown(&first.0).expect("shown")["cache"].is_object());
     fs::write(scene.path("file"), "x").expect("written");
-    for (dir, why) in [(&cache, "another mount uses it"), (&scene.dir.path().to_owned(), "something else is in it")] {
+    for (dir, why) in [
+        (&cache, "another mount uses it; give each mount its own"),
+        (&scene.dir.path().to_owned(), "something else is in it; name an empty directory, or none that is there"),
+    ] {
         let mut command = speculator();
         fs::create_dir_all(scene.path("second")).expect("a directory");
         command.args(["mount", "--plain", &server.address]).arg(scene.path("second")).arg("--cache").arg(dir);

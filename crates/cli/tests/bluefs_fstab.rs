@@ -100,7 +100,8 @@ fn what_cannot_be_mounted_is_told_without_numbers() {
     command.args(["mount", "--plain", &server.address]).arg(scene.path("nowhere"));
     let output = command.output().expect("it starts");
     let why = format!(
-        "speculator: cannot mount at {}: look at the directory: No such file or directory\n",
+        "speculator: cannot mount at {}: look at the directory: No such file or directory; is the directory there? see \
+         speculator doctor, too\n",
         scene.path("nowhere").display()
     );
     assert_eq!((output.status.code(), text(&output.stderr)), (Some(125), why));

@@ -109,7 +109,7 @@ fn what_stopped_half_way_says_how_to_go_on() {
     Try::new(&scene, "--yes --report=none --crash-after=0").sh("mkdir d; echo mine > d/new");
     fs::write(scene.path("dir/d"), "theirs").unwrap();
     let resumed = resume(&scene);
-    resumed.expect(125, &format!("--resume --layer-dir {}", scene.path("").display()).trim_end_matches('/').to_owned());
+    resumed.expect(125, format!("--resume --layer-dir {}", scene.path("").display()).trim_end_matches('/'));
     fs::remove_file(scene.path("dir/d")).unwrap();
     assert_eq!(resume(&scene).status, 0);
     assert_eq!(fs::read_to_string(scene.path("dir/d/new")).unwrap(), "mine\n");

@@ -13,6 +13,8 @@ use procfs::ProcessId;
 const KERNEL_MIN: (u32, u32) = (5, 10);
 /// The largest piece of shared memory that `run` cannot do without, bytes.
 const WORLD_LEN: usize = std::mem::size_of::<agent_abi::World>().next_multiple_of(2 << 20);
+/// Files that the processes around a world have open together, and some of COMMAND's, which has the same limit.
+const FILES: u64 = 64;
 /// Processes and threads that `run` has besides COMMAND's and itself, all of them at once.
 const THREADS: usize = 8;
 
@@ -93,6 +95,7 @@ pub fn examine() -> Report {
             Need::Run,
             "raise the limit of processes (ulimit -u), or pids.max of the container",
         ),
+        open_files(),
         user(),
         tried(
             "mount namespaces",
@@ -152,6 +155,17 @@ fn try_threads() -> io::Result<()> {
     drop(end);
     threads?.into_iter().for_each(|thread| drop(thread.join()));
     Ok(())
+}
+
+/// Whoever has fewer at first takes as many as may be.
+fn open_files() -> Finding {
+    match rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum {
+        Some(most) if most < FILES => {
+            lacking("open files", Need::Run, format!("{most} at most"), "allow 64 or more (ulimit -n)")
+        }
+        Some(most) => ok("open files", format!("{most} at most")),
+        None => ok("open files", "any number"),
+    }
 }
 
 fn kernel() -> Finding {

@@ -440,7 +440,8 @@ impl Worker {
         let Some(root) = root else {
             // A clock may be too high: somebody waits for a transaction in which nothing was changed.
             let is_empty = self.world.transactions.dirty().0[domain] < transaction;
-            return if is_empty { Ok(false) } else { Err(io::Error::from_raw_os_error(libc::EBADF)) };
+            let why = "nothing of it could be opened; raise the limit of open files (ulimit -n) if it is low";
+            return if is_empty { Ok(false) } else { Err(io::Error::other(why)) };
         };
         let is_mapped = self.world.mapped_domains.load(Ordering::SeqCst) & (1 << domain) != 0;
         let mut is_of_log = false;

@@ -24,3 +24,15 @@ pub(crate) fn why(error: &std::io::Error) -> String {
         None => text,
     }
 }
+
+/// What to do where this process, or the machine, has run out of something; then nothing is wrong with the place.
+pub fn advice_on_lack(error: &std::io::Error) -> Option<&'static str> {
+    match error.raw_os_error()? {
+        libc::EMFILE => Some("raise the limit of open files (ulimit -n)"),
+        libc::ENFILE => Some("end programs that have many files open: the machine allows no more"),
+        // Of fork(2) and clone(2).
+        libc::EAGAIN => Some("raise the limit of processes (ulimit -u)"),
+        libc::ENOMEM => Some("free memory, or raise its limit (ulimit -v)"),
+        _ => None,
+    }
+}

@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI32, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 
 use rustix::event::{poll, PollFd, PollFlags};
 use rustix::process::{Resource, Rlimit};
@@ -21,7 +22,7 @@ use rustix::time::{clock_gettime, ClockId};
 use crate::apply::{Fuse, Manner};
 use crate::changes::Changes;
 use crate::check::{self, Surroundings};
-use crate::error::{set_up, LayerError};
+use crate::error::{in_place, set_up, LayerError};
 use crate::gate::{Asker, Asking, Gate, Reached};
 use crate::held::{Collector, Held, Stream};
 use crate::image::LayerImage;
@@ -63,8 +64,8 @@ pub struct TryOptions {
     pub keep_if: Option<OsString>,
     /// COMMAND gets a terminal of its own, joined to ours: it is seen at once, and not held, what it shows there.
     pub terminal: bool,
-    /// SIGPIPE is ignored, as it was for us.
-    pub ignore_pipe: bool,
+    /// Of SIGPIPE and SIGXFSZ those that COMMAND finds ignored, as we did.
+    pub ignored: Vec<i32>,
     /// Standard descriptors that COMMAND is not to have, as we had none.
     pub closed: Vec<i32>,
 }
@@ -147,7 +148,7 @@ impl Attempt {
         if !rustix::process::geteuid().is_root() {
             return Err(LayerError::NotRoot);
         }
-        let cwd = std::env::current_dir().map_err(set_up("the working directory"))?;
+        let cwd = std::env::current_dir().map_err(LayerError::WorkingDirectory)?;
         let file_size = lift_file_size();
         let image = LayerImage::create(&options.layer_dir)?;
         let begun = beginning();
@@ -307,7 +308,7 @@ fn beginning() -> Moment {
         if (coarse.tv_sec, coarse.tv_nsec) > (now.tv_sec, now.tv_nsec) {
             return (now.tv_sec, now.tv_nsec);
         }
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        thread::sleep(std::time::Duration::from_millis(1));
     }
 }
 
@@ -321,7 +322,7 @@ impl Phase {
     fn advance(&self, to: u8) {
         let next = |phase| (phase != GIVEN_UP).then_some(to);
         while self.0.phase.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next).is_err() {
-            std::thread::park();
+            thread::park();
         }
     }
 
@@ -336,8 +337,8 @@ impl Phase {
     /// The first signal is COMMAND's to answer, as long as it or somebody whom it leads is there; the next ends
     /// everything. While it is decided, by whomever, a signal is a no; while it is kept, it is too late; afterwards it
     /// ends what is left to be shown.
-    fn watch(self, awaited: Vec<i32>) {
-        std::thread::spawn(move || {
+    fn watch(self, awaited: Vec<i32>) -> io::Result<()> {
+        let watch = move || {
             let mut passed_on = false;
             loop {
                 match sys::await_signal(&awaited, 1000) {
@@ -346,7 +347,8 @@ impl Phase {
                     Some(signal) => self.take(signal, &mut passed_on),
                 }
             }
-        });
+        };
+        thread::Builder::new().spawn(watch).map(drop)
     }
 
     fn take(&self, signal: i32, passed_on: &mut bool) {
@@ -446,7 +448,7 @@ fn start(options: &mut TryOptions, view: &View, found: Found) -> Result<Started,
         wait: options.wait,
         decide: options.keep_if.clone(),
         terminal: options.terminal,
-        ignore_pipe: options.ignore_pipe,
+        ignored: options.ignored.clone(),
         closed: options.closed.clone(),
         file_size,
         mask,
@@ -456,9 +458,20 @@ fn start(options: &mut TryOptions, view: &View, found: Found) -> Result<Started,
         None => inside.run(),
     };
     drop(inside);
-    let phase = Phase::new(first);
-    phase.clone().watch(awaited);
-    let collector = Collector::start(&options.layer_dir, outputs).map_err(set_up("a file for what is printed"))?;
+    let end = |error: LayerError| {
+        sys::kill(first, libc::SIGKILL);
+        let _ = sys::wait_for(first);
+        error
+    };
+    let ready = || -> Result<_, LayerError> {
+        let phase = Phase::new(first);
+        phase.clone().watch(awaited).map_err(set_up("a thread"))?;
+        let collector = Collector::start(&options.layer_dir, outputs)
+            .map_err(in_place(&options.layer_dir, "a file for what is printed"))?;
+        let input = input.map(input::Input::start).transpose().map_err(set_up("a thread"))?;
+        Ok((phase, collector, input))
+    };
+    let (phase, collector, input) = ready().map_err(end)?;
     let mut started = Started {
         first,
         messages: OwnedFd::from(message_reader).into(),
@@ -466,17 +479,15 @@ fn start(options: &mut TryOptions, view: &View, found: Found) -> Result<Started,
         collector,
         reached: Arc::default(),
         phase,
-        input: input.map(input::Input::start),
+        input,
         carrier: None,
         questions: None,
     };
-    let result = started.open_gate(options, users);
-    if result.is_err() {
-        sys::kill(first, libc::SIGKILL);
-        let _ = sys::wait_for(first);
+    let opened = started.open_gate(options, users).map_err(end);
+    if opened.is_err() {
         started.leave_terminal();
     }
-    result.map(|()| started)
+    opened.map(|()| started)
 }
 
 impl Started {
@@ -506,7 +517,7 @@ impl Started {
         self.questions = Some(end);
         let asker = options.asker.take().map(|asker| undisturbed(asker, self.phase.terminal(), over.into()));
         let gate = Gate::new(listener, options.network, asker, Arc::clone(&self.reached));
-        std::thread::spawn(move || gate.run());
+        thread::Builder::new().spawn(move || gate.run()).map_err(set_up("a thread"))?;
         self.orders.write_all(&[GO]).map_err(set_up("the first process"))
     }
 

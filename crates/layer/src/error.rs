@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use external_sync::advice_on_lack;
+
 use crate::why;
 
 /// Every failure of ours.
@@ -12,15 +14,18 @@ pub enum LayerError {
     #[error("cannot try anything: a layer over the file systems needs root; run as root")]
     NotRoot,
     /// Something of the layer, the view or the namespaces.
-    #[error("cannot make a layer: {what}: {}; see speculator doctor", why(source))]
+    #[error("cannot make a layer: {what}: {}; {}", why(source), advice_on_lack(source).unwrap_or("see speculator doctor"))]
     SetUp {
         /// What was being done.
         what: String,
         /// The kernel's word.
         source: io::Error,
     },
+    /// The directory that COMMAND is to be in.
+    #[error("cannot run anything in the working directory: {}; change to another one", why(.0))]
+    WorkingDirectory(io::Error),
     /// The directory for the layer.
-    #[error("cannot make a layer in {}: {what}: {}; choose another place with --layer-dir", dir.display(), why(source))]
+    #[error("cannot make a layer in {}: {what}: {}; {}", dir.display(), why(source), advice_on_place(source))]
     Place {
         /// The directory.
         dir: PathBuf,
@@ -147,6 +152,19 @@ impl LayerError {
             _ => 125,
         }
     }
+}
+
+fn advice_on_place(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::EFBIG) => "raise the limit of file sizes (ulimit -f)",
+        _ => advice_on_lack(error).unwrap_or("choose another place with --layer-dir"),
+    }
+}
+
+/// For `map_err`: where a layer is to be, and what was being done.
+pub(crate) fn in_place<E: Into<io::Error>>(dir: &Path, what: &'static str) -> impl FnOnce(E) -> LayerError + use<E> {
+    let dir = dir.to_owned();
+    move |source| LayerError::Place { dir, what, source: source.into() }
 }
 
 /// For `map_err`: what was being done.

@@ -43,7 +43,7 @@ impl Collector {
         let spool = options.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE).open(dir)?;
         let (stopped, stop) = io::pipe()?;
         let held = Held { spool, pieces: Vec::new(), failed: None };
-        let thread = std::thread::spawn(move || collect(readers, stopped.into(), held));
+        let thread = std::thread::Builder::new().spawn(move || collect(readers, stopped.into(), held))?;
         Ok(Collector { stop, thread })
     }
 

@@ -15,7 +15,7 @@ use external_sync::loop_device::{AttachError, LoopDevice};
 use rustix::fs::{AtFlags, Mode, OFlags, CWD};
 use rustix::mount::MountFlags;
 
-use crate::error::{set_up, LayerError};
+use crate::error::{in_place, set_up, LayerError};
 
 /// What a layer's file is called while it is being applied: this, a number, and `.layer`.
 pub const NAME_PREFIX: &str = "speculator-try-";
@@ -41,10 +41,7 @@ pub struct LayerImage {
 impl LayerImage {
     /// A new file system in `dir`, as long as there is room for.
     pub fn create(dir: &Path) -> Result<LayerImage, LayerError> {
-        let failed = |what: &'static str| {
-            let dir = dir.to_owned();
-            move |source: io::Error| LayerError::Place { dir, what, source }
-        };
+        let failed = |what| in_place(dir, what);
         let mut options = OpenOptions::new();
         options.read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE);
         let file = options.open(dir).map_err(failed("a file without a name"))?;

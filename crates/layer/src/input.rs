@@ -75,13 +75,13 @@ pub fn prepare(is_terminal: bool) -> io::Result<(OwnedFd, Option<Input>)> {
 
 impl Input {
     /// COMMAND may begin to read.
-    pub fn start(self) -> Copying {
+    pub fn start(self) -> io::Result<Copying> {
         let Input { reader, writer, source, stopped, stop } = self;
-        let copier = std::thread::spawn(move || match source {
+        let copier = std::thread::Builder::new().spawn(move || match source {
             Source::File(_) | Source::Other => copy(&writer, &stopped),
             Source::Pipe | Source::Socket => show(source, &writer, &stopped),
-        });
-        Copying { reader, source, stop, copier }
+        })?;
+        Ok(Copying { reader, source, stop, copier })
     }
 }
 

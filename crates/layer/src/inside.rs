@@ -109,9 +109,9 @@ pub struct Inside<'a> {
     pub decide: Option<OsString>,
     /// COMMAND's streams are a terminal of its own instead.
     pub terminal: bool,
-    /// COMMAND finds these as we have found them: whether SIGPIPE is ignored, which standard descriptors are closed,
-    /// how long files may be, and which signals are blocked.
-    pub ignore_pipe: bool,
+    /// COMMAND finds these as we have found them: which of SIGPIPE and SIGXFSZ are ignored, which standard descriptors
+    /// are closed, how long files may be, and which signals are blocked.
+    pub ignored: Vec<i32>,
     pub closed: Vec<i32>,
     pub file_size: Rlimit,
     pub mask: libc::sigset_t,
@@ -265,7 +265,7 @@ impl Inside<'_> {
         if let Err(error) = sys::give_up_capabilities(&gate::capabilities(self.network)) {
             return error.raw_os_error().unwrap_or(libc::EPERM);
         }
-        sys::reset_signals(self.ignore_pipe, &self.mask);
+        sys::reset_signals(&self.ignored, &self.mask);
         self.closed.iter().for_each(|&fd| drop(sys::adopt(fd)));
         sys::exec(&program, &args).raw_os_error().unwrap_or(libc::EIO)
     }
@@ -298,7 +298,7 @@ impl Inside<'_> {
             let ready = ready.and_then(|()| Ok(rustix::process::chdir(&self.cwd)?));
             let _ = rustix::process::setrlimit(Resource::Fsize, self.file_size);
             if ready.and_then(|()| sys::give_up_capabilities(&gate::capabilities(self.network))).is_ok() {
-                sys::reset_signals(self.ignore_pipe, &self.mask);
+                sys::reset_signals(&self.ignored, &self.mask);
                 std::env::set_var("SPECULATOR_STATUS", status.to_string());
                 let text = CString::new(text.as_bytes()).unwrap_or_default();
                 sys::exec(&c"/bin/sh".to_owned(), &[c"sh".to_owned(), c"-c".to_owned(), text]);

@@ -43,11 +43,13 @@ pub fn exec(program: &CString, args: &[CString]) -> io::Error {
     io::Error::last_os_error()
 }
 
-/// SIGPIPE, and what is blocked, as they were when we were started.
-pub fn reset_signals(ignore_pipe: bool, mask: &libc::sigset_t) {
+/// SIGPIPE, SIGXFSZ, and what is blocked, as they were when we were started.
+pub fn reset_signals(ignored: &[c_int], mask: &libc::sigset_t) {
     // SAFETY: no handler is installed; the set is whole.
     unsafe {
-        libc::signal(libc::SIGPIPE, if ignore_pipe { libc::SIG_IGN } else { libc::SIG_DFL });
+        for signal in [libc::SIGPIPE, libc::SIGXFSZ] {
+            libc::signal(signal, if ignored.contains(&signal) { libc::SIG_IGN } else { libc::SIG_DFL });
+        }
         libc::sigprocmask(libc::SIG_SETMASK, mask, std::ptr::null_mut());
     }
 }

@@ -114,7 +114,8 @@ impl Carrier {
             paused: false,
             left: false,
         };
-        let thread = std::thread::spawn(move || carried.run());
+        let thread = std::thread::Builder::new().spawn(move || carried.run());
+        let thread = thread.inspect_err(|_| joint.0.users.restore())?;
         Ok(Carrier { joint, thread })
     }
 

@@ -54,5 +54,5 @@ pub use front::{become_program, run, Ended, Interpose, RunError, RunOptions};
 pub use spent::Spent;
 pub use stats::{Distribution, Stats};
 pub use status::{worlds, AheadStatus, OpenGuess, ProcessStatus, WorldStatus};
-pub use sys::{close_inherited, closed_at_start, end_by, sigpipe_was_ignored};
+pub use sys::{close_inherited, closed_at_start, end_by, ignored_at_start, let_writes_fail};
 pub use volatile::{VolatileError, VolatilePath};

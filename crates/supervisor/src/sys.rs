@@ -4,7 +4,7 @@ use procfs::{ProcessId, TaskId, ThreadId};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 use std::time::Duration;
 
 fn check(answer: libc::c_long) -> io::Result<libc::c_long> {
@@ -259,7 +259,11 @@ pub fn close(fd: i32) {
     unsafe { libc::close(fd) };
 }
 
-static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+/// What ends a program that writes where nobody reads, or beyond its limit of file sizes, unless it is ignored: then
+/// the write fails.
+const OF_WRITES: [i32; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
+/// A bit for each of them.
+static WERE_IGNORED: AtomicU8 = AtomicU8::new(0);
 /// A bit for each standard descriptor.
 static WERE_CLOSED: AtomicU8 = AtomicU8::new(0);
 
@@ -271,13 +275,21 @@ static NOTE_START: extern "C" fn() = note_start;
 
 extern "C" fn note_start() {
     // SAFETY: only asks; `action` is whole.
-    unsafe {
+    let is_ignored = |signal: i32| unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
-        libc::sigaction(libc::SIGPIPE, std::ptr::null(), &mut action);
-        SIGPIPE_WAS_IGNORED.store(action.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
-        let closed = (0..3).filter(|&fd| libc::fcntl(fd, libc::F_GETFD) < 0).map(|fd| 1 << fd);
-        WERE_CLOSED.store(closed.fold(0, |all, bit| all | bit), Ordering::Relaxed);
-    }
+        libc::sigaction(signal, std::ptr::null(), &mut action) == 0 && action.sa_sigaction == libc::SIG_IGN
+    };
+    // SAFETY: only asks.
+    let is_closed = |fd: i32| unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0;
+    let ignored = (0..OF_WRITES.len()).filter(|&at| is_ignored(OF_WRITES[at])).map(|at| 1 << at);
+    WERE_IGNORED.store(ignored.fold(0, |all, bit| all | bit), Ordering::Relaxed);
+    let closed = (0..3).filter(|&fd| is_closed(fd)).map(|fd| 1 << fd);
+    WERE_CLOSED.store(closed.fold(0, |all, bit| all | bit), Ordering::Relaxed);
+}
+
+/// From here on a write beyond the limit of file sizes fails, as one that nobody reads does, and can be told of.
+pub fn let_writes_fail() {
+    set_default(libc::SIGXFSZ, true);
 }
 
 /// The standard descriptors that were closed when we were started.
@@ -286,10 +298,11 @@ pub fn closed_at_start() -> impl Iterator<Item = i32> {
     (0..3).filter(move |fd| closed & 1 << fd != 0)
 }
 
-/// What COMMAND is to find as we have found it: SIGPIPE, and standard descriptors that were closed. The next file that
-/// is opened here gets the number of one.
+/// What COMMAND is to find as we have found it: signals of writes that fail, and standard descriptors that were closed.
+/// The next file that is opened here gets the number of one.
 pub fn be_as_started() {
-    set_default(libc::SIGPIPE, sigpipe_was_ignored());
+    let ignored: Vec<i32> = ignored_at_start().collect();
+    OF_WRITES.into_iter().for_each(|signal| set_default(signal, ignored.contains(&signal)));
     closed_at_start().for_each(close);
 }
 
@@ -298,9 +311,10 @@ pub fn close_inherited() {
     inherited().into_iter().flatten().filter(|&fd| fd > 2).for_each(close);
 }
 
-/// Whether whoever started us ignored SIGPIPE.
-pub fn sigpipe_was_ignored() -> bool {
-    SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed)
+/// Of SIGPIPE and SIGXFSZ those that whoever started us ignored.
+pub fn ignored_at_start() -> impl Iterator<Item = i32> {
+    let ignored = WERE_IGNORED.load(Ordering::Relaxed);
+    OF_WRITES.into_iter().enumerate().filter(move |(at, _)| ignored & 1 << at != 0).map(|(_, signal)| signal)
 }
 
 /// Let a terminal take this byte as if it had been typed.

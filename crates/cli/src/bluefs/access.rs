@@ -1,14 +1,20 @@
 //! By what right a client connects: an invitation, or none, which is to be said.
 
+use std::fs::File;
 use std::path::PathBuf;
 
-use bluefs_client::{Address, Client, ConnectError, Disk, Invitation, OnDisconnect};
+use bluefs_client::{Address, Client, Disk, Invitation, OnDisconnect};
 use clap::{Args, ValueHint};
 
-use crate::error::{plain, Failure};
+use super::advice;
+use crate::error::Failure;
+use crate::input::read_text;
 
 /// The variable that an invitation may be in.
 const VARIABLE: &str = "SPECULATOR_INVITATION";
+
+/// An invitation is one short line.
+const BYTES_MAX: u64 = 4096;
 
 /// What a command that connects is told.
 #[derive(Clone, Debug, Default, Args)]
@@ -55,23 +61,18 @@ impl ClientAccess {
         let address = invitation.iter().fold(address, |address, invitation| invitation.completes(address));
         let ticket = invitation.map(|invitation| invitation.ticket);
         let connected = Client::connect_with(address, ticket, on_disconnect, disk);
-        connected.map_err(|error| {
-            let advice = match &error {
-                ConnectError::Elsewhere { .. } => "; give --invitation FILE with what speculator invite has printed",
-                _ if self.plain => "; does it run, with --plain? else an invitation is needed",
-                _ => "",
-            };
-            failed(format!("{error}{advice}"))
-        })
+        connected.map_err(|error| advice::connecting(&error, self.plain))
     }
 
     /// The invitation and where it was, if one is given.
     fn given(&self) -> Result<Option<(Invitation, String)>, Failure> {
         let (text, of) = match (&self.invitation, std::env::var(VARIABLE)) {
             (Some(file), _) => {
-                let text = std::fs::read_to_string(file);
-                let failed = |error| Failure::Bluefs(format!("cannot read {}: {}", file.display(), plain(&error)));
-                (text.map_err(failed)?, file.display().to_string())
+                let text = File::open(file).and_then(|file| read_text(file, BYTES_MAX));
+                let what = format!("read the invitation in {}", file.display());
+                let otherwise = "name a file with what speculator invite has printed";
+                let text = text.map_err(|error| advice::failed(&what, &error, otherwise));
+                (text?, file.display().to_string())
             }
             (None, Ok(text)) if !text.is_empty() => (text, VARIABLE.to_owned()),
             (None, Err(std::env::VarError::NotUnicode(_))) => (String::new(), VARIABLE.to_owned()),
@@ -79,7 +80,7 @@ impl ClientAccess {
         };
         match text.parse() {
             Ok(invitation) => Ok(Some((invitation, of))),
-            Err(error) => Err(Failure::Bluefs(format!("{of} is {error}"))),
+            Err(error) => Err(Failure::Bluefs(format!("{of} is {error}; it has to be the line that was printed"))),
         }
     }
 }

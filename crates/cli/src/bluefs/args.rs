@@ -9,6 +9,7 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
 
 use super::access::ClientAccess;
 use super::invite::parse_duration;
+use crate::number::{parse_address, parse_invitation};
 use crate::size::parse_size;
 
 /// `speculator serve`.
@@ -19,7 +20,7 @@ pub struct ServeOptions {
     pub store: PathBuf,
 
     /// Where to listen; port 0 takes any free one
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7164")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_address, default_value = "127.0.0.1:7164")]
     pub listen: SocketAddr,
 
     /// Serve without encryption and without invitations: whoever reaches the port may do everything
@@ -36,11 +37,11 @@ pub struct ServeOptions {
     ///
     /// Without NAME it is about the volume `default`. It lasts until another one is given. What a volume holds already
     /// stays, also if it is more.
-    #[arg(long = "quota", value_name = "[NAME=]SIZE", value_parser = Quota::parse)]
+    #[arg(long = "quota", value_name = "[NAME=]SIZE", value_parser = Quota::parse, allow_negative_numbers = true)]
     pub quotas: Vec<Quota>,
 
     /// Answer GET /metrics here, as text that Prometheus reads; whoever reaches the port may ask
-    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = parse_address)]
     pub metrics: Option<SocketAddr>,
 
     /// Tell on standard error, a line each, who connects, leaves and is refused
@@ -121,6 +122,7 @@ pub struct InviteOptions {
 
     /// Withdraw the invitation of this number instead; who uses it is disconnected
     #[arg(long, value_name = "NUMBER", conflicts_with = "list")]
+    #[arg(value_parser = parse_invitation, allow_negative_numbers = true)]
     pub withdraw: Option<u64>,
 }
 

@@ -2,6 +2,7 @@
 
 use bluefs_store::{Opened, Store, StoreError};
 
+use super::advice;
 use super::args::FsckOptions;
 use crate::error::Failure;
 use crate::generate::print;
@@ -24,6 +25,6 @@ pub fn fsck(options: &FsckOptions) -> Result<u8, Failure> {
             print(&format!("{path}: damaged: {why}; restore it from a copy\n"))?;
             Ok(STATUS_DAMAGED)
         }
-        Err(error) => Err(Failure::Bluefs(format!("cannot check {path}: {error}"))),
+        Err(error) => Err(advice::store(&format!("check {path}"), &error)),
     }
 }

@@ -14,7 +14,7 @@ use signal_hook::iterator::Signals;
 use super::access::ClientAccess;
 use super::args::{MountOptions, WhenDisconnected};
 use super::mount_options::FileSystemOptions;
-use super::status;
+use super::{advice, status};
 use crate::error::{plain, Failure, STATUS_OURS};
 
 /// What the process behind a mount says when it is mounted.
@@ -42,7 +42,7 @@ pub fn mount(options: &MountOptions) -> Result<u8, Failure> {
         // Its files are opened later, from another working directory.
         let dir = &std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
         let size = options.cache_size.or(listed.cache_size).unwrap_or(DEFAULT_BYTES_MAX);
-        Disk::open(dir, size).map_err(|error| Failure::Bluefs(error.to_string()))
+        Disk::open(dir, size).map_err(|error| advice::caching(&error))
     });
     let client = access.connect_with(options.address.clone(), on_disconnect, disk.transpose()?)?;
     let watch = client.watch();
@@ -55,17 +55,19 @@ pub fn mount(options: &MountOptions) -> Result<u8, Failure> {
         let _ = std::env::set_current_dir("/");
     }
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
-    let mut signals =
-        signals.map_err(|error| Failure::Bluefs(format!("cannot wait for signals: {}", plain(&error))))?;
+    let gone = |what: &str, error: std::io::Error| {
+        advice::failed(&format!("mount at {}: cannot {what}", dir.display()), &error, "see the kernel log (dmesg)")
+    };
+    let mut signals = signals.map_err(|error| gone("wait for signals", error))?;
     let mounted = Mounted::new(client, &options.address.to_string(), &dir, listed.flags(), keeps_names);
-    let mounted = mounted.map_err(|error| Failure::Bluefs(error.to_string()))?;
+    let mounted = mounted.map_err(|error| advice::mounting(&error))?;
     let unmounter = mounted.unmounter();
     let unmount = move || {
         signals.forever().next();
         unmounter.unmount();
     };
     let waits = std::thread::Builder::new().name("signals".to_owned()).spawn(unmount);
-    waits.map_err(|error| Failure::Bluefs(format!("cannot start a thread: {}", plain(&error))))?;
+    waits.map_err(|error| gone("start a thread", error))?;
     // Without it the mount is only not shown.
     let _ = status::serve(watch, options.address.to_string(), &dir);
     if options.detached {
@@ -73,7 +75,7 @@ pub fn mount(options: &MountOptions) -> Result<u8, Failure> {
         let _ = rustix::process::setsid();
         let _ = writeln!(std::io::stdout(), "{MOUNTED}");
     }
-    mounted.run().map_err(|error| Failure::Bluefs(error.to_string()))?;
+    mounted.run().map_err(|error| advice::mounting(&error))?;
     Ok(0)
 }
 
@@ -98,7 +100,8 @@ fn remount(dir: &Path, flags: MountFlags) -> Result<u8, Failure> {
 
 /// Starts this command again as a process of its own, and waits until it has mounted the volume.
 fn in_background(options: &MountOptions) -> Result<u8, Failure> {
-    let failed = |error: std::io::Error| Failure::Bluefs(format!("cannot start a process: {}", plain(&error)));
+    let at = format!("mount at {}: cannot start a process", options.dir.display());
+    let failed = |error: std::io::Error| advice::failed(&at, &error, "is /proc mounted?");
     let mut command = Command::new("/proc/self/exe");
     command.args(["mount", "--foreground", "--detached"]);
     if let Some(file) = &options.access.invitation {

@@ -1,6 +1,6 @@
 //! `speculator serve`.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixDatagram;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,9 +12,9 @@ use signal_hook::iterator::Signals;
 
 use super::args::{Quota, ServeOptions};
 use super::journal::Journal;
-use super::{metrics, status};
-use crate::error::{plain, without_numbers, Failure};
-use crate::generate::print;
+use super::{advice, metrics, status};
+use crate::error::{without_numbers, Failure};
+use crate::generate::print_done;
 
 /// The volume that each store has.
 const DEFAULT: &str = "default";
@@ -38,33 +38,39 @@ pub fn serve(options: ServeOptions) -> Result<u8, Failure> {
     }
     raise_descriptors();
     // Whatever can be found wrong before a store is made is found here.
-    let io = |what: &str, error: std::io::Error| Failure::Bluefs(format!("cannot {what}: {}", plain(&error)));
-    let listener = TcpListener::bind(at).map_err(|error| io(&format!("listen at {at}"), error))?;
-    let at = listener.local_addr().map_err(|error| io("listen", error))?;
-    let for_metrics =
-        options.metrics.map(|at| TcpListener::bind(at).map_err(|error| io(&format!("listen at {at}"), error)));
-    let for_metrics = for_metrics.transpose()?;
+    let listen = |at: SocketAddr| TcpListener::bind(at).map_err(|error| advice::listening(&at.to_string(), &error));
+    let (listener, for_metrics) = (listen(at)?, options.metrics.map(listen).transpose()?);
+    let at = listener.local_addr().map_err(|error| advice::listening(&at.to_string(), &error))?;
+    let shown = options.store.display().to_string();
+    let io = |what: &str, error: std::io::Error| {
+        advice::failed(
+            &format!("serve {shown}: cannot {what}"),
+            &error,
+            "see the directory's owner, and the kernel log",
+        )
+    };
     let is_there = options.store.join(STATE).exists();
     let is_made = |volume: &String| volume == DEFAULT || options.volumes.contains(volume);
     if let Some(quota) = options.quotas.iter().find(|quota| !is_there && !is_made(&quota.volume)) {
         return Err(no_volume(&quota.volume));
     }
-    let failed = |error: StoreError| Failure::Bluefs(format!("cannot serve {}: {error}", options.store.display()));
+    let failed = |error: StoreError| advice::store(&format!("serve {shown}"), &error);
     let Opened { mut store, notes } = Store::open_or_create(&options.store).map_err(failed)?;
     for note in notes {
         tell!("speculator: note: {}: {note}", options.store.display());
     }
     make_volumes(&mut store, &options.volumes).map_err(failed)?;
     options.quotas.iter().try_for_each(|quota| set_quota(&mut store, quota))?;
-    let mut server = Server::new(store).map_err(|error| Failure::Bluefs(error.to_string()))?;
+    let mut server = Server::new(store).map_err(|error| advice::server(&shown, &error))?;
     options.lease_term.into_iter().for_each(|term| server.set_term(term));
     options.lease_pause.into_iter().for_each(|pause| server.set_quiet(pause));
     let stopper = server.stopper();
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| io("wait for signals", error))?;
-    std::thread::spawn(move || {
+    let wait = move || {
         signals.forever().next();
         stopper.stop();
-    });
+    };
+    std::thread::Builder::new().name("signals".to_owned()).spawn(wait).map_err(|error| io("start a thread", error))?;
     let (acceptor, access): (_, Box<dyn Access + Send + Sync>) = if options.plain {
         (None, Box::new(Everybody))
     } else {
@@ -89,9 +95,9 @@ pub fn serve(options: ServeOptions) -> Result<u8, Failure> {
     let address = format!("bluefs://{at}");
     // Without it the server is only not shown.
     let _ = status::serve_server(server.gauge(), address.clone(), &options.store);
-    print(&format!("serving {} at {address}\n", options.store.display()))?;
+    print_done(&format!("serving {} at {address}\n", options.store.display()))?;
     tell_manager("READY=1");
-    server.run(listener, acceptor, access).map_err(|error| Failure::Bluefs(error.to_string()))?;
+    server.run(listener, acceptor, access).map_err(|error| advice::server(&shown, &error))?;
     Ok(0)
 }
 
@@ -107,7 +113,7 @@ fn make_volumes(store: &mut Store, names: &[String]) -> Result<(), StoreError> {
 }
 
 fn set_quota(store: &mut Store, Quota { volume, bytes }: &Quota) -> Result<(), Failure> {
-    let failed = |error: StoreError| Failure::Bluefs(format!("cannot set the quota of {volume}: {error}"));
+    let failed = |error: StoreError| advice::store(&format!("set the quota of {volume}"), &error);
     let found = store.batch(|batch| match batch.volume(volume.as_bytes())? {
         Some(id) => batch.set_quota(id, *bytes, u64::MAX).map(|()| true),
         None => Ok(false),
@@ -119,7 +125,7 @@ fn set_quota(store: &mut Store, Quota { volume, bytes }: &Quota) -> Result<(), F
 }
 
 fn no_volume(volume: &str) -> Failure {
-    Failure::Bluefs(format!("there is no volume {volume}; make it with --volume {volume}"))
+    Failure::Bluefs(format!("cannot set a quota: there is no volume {volume}; make it with --volume {volume}"))
 }
 
 /// Tells the service manager that has started this process, if one has (sd_notify(3)).

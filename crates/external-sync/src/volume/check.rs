@@ -60,7 +60,11 @@ fn open_to_check(image: &Path, kind: Kind) -> Result<File, VolumeError> {
     if kind == Kind::BlockDevice {
         options.custom_flags(libc::O_EXCL);
     }
-    let file = options.open(image).map_err(opening(image))?;
+    let file = options.open(image).map_err(|source| match source.raw_os_error() {
+        // Here it does not matter whether it may be written to.
+        Some(libc::EPERM) => VolumeError::Open { image: image.to_owned(), source },
+        _ => opening(image)(source),
+    })?;
     if kind == Kind::Image {
         claim(image, &file, FlockOperation::NonBlockingLockShared)?;
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::{JOURNAL_LEN_MIN, VOLUME_LEN_MIN};
-use crate::why;
+use crate::{advice_on_lack, why};
 
 /// A failed operation on a volume.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +30,7 @@ pub enum VolumeError {
     Missing { image: PathBuf },
     #[error("cannot use {} as a volume: it is neither a regular file nor a block device; name an image made by speculator volume create", image.display())]
     NotAnImage { image: PathBuf },
-    #[error("cannot open {}: {}; check its path and permissions, or run as root", image.display(), why(source))]
+    #[error("cannot open {}: {}; {}", image.display(), why(source), advice_on_opening(source))]
     Open { image: PathBuf, source: io::Error },
     #[error("cannot use {} as a volume: {why}; a volume has to be writable", image.display())]
     ReadOnly { image: PathBuf, why: &'static str },
@@ -48,13 +48,15 @@ pub enum VolumeError {
     Attach { image: PathBuf, source: io::Error },
     #[error("cannot mount on {}: {}; name an existing directory", dir.display(), why(source))]
     MountPoint { dir: PathBuf, source: io::Error },
+    #[error("cannot mount on {}: {why}; name another directory", dir.display())]
+    Unfit { dir: PathBuf, why: &'static str },
     #[error("cannot mount two volumes on {}: the first would be hidden; give each its own directory", dir.display())]
     SameMountPoint { dir: PathBuf },
     #[error("cannot mount {} on {}: {}; {}", image.display(), dir.display(), why(source), advice_on_mounting(source))]
     Mount { image: PathBuf, dir: PathBuf, source: io::Error },
-    #[error("cannot mount memory of the world's own on {}: {}; run as root (CAP_SYS_ADMIN)", dir.display(), why(source))]
+    #[error("cannot mount memory of the world's own on {}: {}; {}", dir.display(), why(source), advice_on_mounting(source))]
     Private { dir: PathBuf, source: io::Error },
-    #[error("cannot give the world its own mounts: {}; run as root (CAP_SYS_ADMIN)", why(source))]
+    #[error("cannot give the world its own mounts: {}; {}", why(source), advice_on_mounting(source))]
     Namespace { source: io::Error },
     #[error("cannot unmount {}: no volume is mounted there; see findmnt -t ext4", dir.display())]
     NotMounted { dir: PathBuf },
@@ -72,13 +74,18 @@ pub enum VolumeError {
     Spec { text: String, why: &'static str },
 }
 
+fn advice_on_opening(error: &io::Error) -> &'static str {
+    advice_on_lack(error).unwrap_or("check its path and permissions, or run as root")
+}
+
 fn advice_on_creating(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::ENOENT) => "create its directory first",
         Some(libc::EACCES | libc::EPERM | libc::EROFS) => "choose a directory that you can write to",
-        Some(libc::EFBIG | libc::EINVAL) => "choose a smaller size",
+        Some(libc::EFBIG) => "choose a smaller size, or raise the limit of file sizes (ulimit -f)",
+        Some(libc::EINVAL) => "choose a smaller size",
         Some(libc::ENOSPC | libc::EDQUOT) => "free some space or choose a smaller size",
-        _ => "choose another place",
+        _ => advice_on_lack(error).unwrap_or("choose another place"),
     }
 }
 
@@ -87,6 +94,6 @@ fn advice_on_mounting(error: &io::Error) -> &'static str {
         Some(libc::EPERM | libc::EACCES) => "run as root (CAP_SYS_ADMIN)",
         Some(libc::ENODEV) => "this kernel has no ext4; load its module",
         Some(libc::EBUSY) => "unmount it where it is in use",
-        _ => "see the kernel log (dmesg)",
+        _ => advice_on_lack(error).unwrap_or("see the kernel log (dmesg)"),
     }
 }

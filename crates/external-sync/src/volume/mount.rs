@@ -164,9 +164,18 @@ fn check_contents(image: &Path, kind: Kind, file: &File) -> Result<(), VolumeErr
     }
 }
 
-fn check_dir(dir: &Path) -> Result<PathBuf, VolumeError> {
+/// The directory without links, if something can be mounted on it and be of use there.
+pub(super) fn check_dir(dir: &Path) -> Result<PathBuf, VolumeError> {
     let failed = |source| VolumeError::MountPoint { dir: dir.to_owned(), source };
     let found = fs::canonicalize(dir).map_err(failed)?;
+    let unfit = |why| Err(VolumeError::Unfit { dir: dir.to_owned(), why });
+    if found == Path::new("/") {
+        // A process's root is a mount and a directory: what is mounted on these later is not looked into.
+        return unfit("programs would go on to see what is there now");
+    }
+    if found == Path::new("/proc") {
+        return unfit("programs, and speculator itself, need what is there now");
+    }
     match found.metadata() {
         Ok(metadata) if metadata.is_dir() => Ok(found),
         Ok(_) => Err(failed(io::Error::from_raw_os_error(libc::ENOTDIR))),

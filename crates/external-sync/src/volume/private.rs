@@ -16,6 +16,7 @@ use rustix::mount::{
     MountAttrFlags, MoveMountFlags, OpenTreeFlags,
 };
 
+use super::mount::check_dir;
 use super::VolumeError;
 
 /// The directory that the world sees.
@@ -50,7 +51,7 @@ impl PrivateMemory {
 
 /// Mount a fresh tmpfs on `dir`, in the mount namespace of the calling thread.
 pub(super) fn mount(dir: &Path) -> Result<PrivateMemory, VolumeError> {
-    let found = std::fs::canonicalize(dir).map_err(|source| VolumeError::MountPoint { dir: dir.to_owned(), source })?;
+    let found = check_dir(dir)?;
     make(&found).map_err(|error| VolumeError::Private { dir: dir.to_owned(), source: error.into() })
 }
 

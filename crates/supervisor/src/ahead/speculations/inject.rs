@@ -82,16 +82,16 @@ pub struct Injection {
 #[derive(Debug, thiserror::Error)]
 pub enum InjectionError {
     /// The family is not known.
-    #[error("{0} is no family of calls; there are open, stat, read, write, readdir, rename, unlink, mkdir, exec, fork, wait, close and all")]
+    #[error("'{0}' is no family of calls; there are open, stat, read, write, readdir, rename, unlink, mkdir, exec, fork, wait, close and all")]
     Family(String),
     /// Not a number between 0 and 1, or a percentage.
-    #[error("{0} is no probability; write a number from 0 to 1, or a percentage")]
+    #[error("'{0}' is no probability; write a number from 0 to 1, or a percentage")]
     Probability(String),
     /// Not a number of milliseconds.
-    #[error("{0} is no delay; write milliseconds, at most 60000")]
+    #[error("'{0}' is no delay; write milliseconds, at most 60000")]
     Delay(String),
     /// Neither two nor three parts.
-    #[error("{0} is not CALL:PROBABILITY[:DELAY_MS]")]
+    #[error("'{0}' is not CALL:PROBABILITY[:DELAY_MS]")]
     Form(String),
 }
 
