@@ -156,9 +156,9 @@ mod tests {
             images
         };
         let [first, second] = ["/images/0", "/images/1"].map(PathBuf::from);
-        assert_eq!(found("loop0"), [first.clone()]);
-        assert_eq!(found("loop1/loop1p1"), [second.clone()]);
-        assert_eq!(found("dm-0"), [first.clone()]);
+        assert_eq!(found("loop0"), std::slice::from_ref(&first));
+        assert_eq!(found("loop1/loop1p1"), std::slice::from_ref(&second));
+        assert_eq!(found("dm-0"), std::slice::from_ref(&first));
         assert_eq!(found("dm-1"), [first, second]);
         assert!(found("vda/vda1").is_empty());
         assert!(found("no-such-device").is_empty());
