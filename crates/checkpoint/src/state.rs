@@ -9,6 +9,8 @@ use tracee::process_state as outside;
 const ACTION_LEN: usize = 32;
 pub(crate) const STACK_LEN: usize = 24;
 const TIMER_LEN: usize = 32;
+/// Of a timer's bytes (`struct itimerval`), those that say how often it comes. The others say when it comes next.
+const INTERVAL_LEN: usize = TIMER_LEN / 2;
 const SET_LEN: u64 = 8;
 const LIMITS: u32 = 16;
 /// Below what a function may use under its stack pointer without moving it.
@@ -35,7 +37,7 @@ impl Timers {
             timer.copy_from_slice(&caller.read(scratch, TIMER_LEN)?);
         }
         caller.write(scratch, &before)?;
-        Ok(Self(timers))
+        Ok(Self(timers.map(going_on)))
     }
 
     pub fn set(&self, caller: &mut Caller, scratch: u64) -> Result<()> {
@@ -45,6 +47,17 @@ impl Timers {
         }
         Ok(())
     }
+}
+
+/// What sets `timer` again as it is. A real one that comes again and again stands still while its signal waits, and
+/// goes on when that is taken (`posixtimer_rearm_itimer`): until then nothing is left of its time. A value of zero would
+/// stop it for good.
+fn going_on(mut timer: [u8; TIMER_LEN]) -> [u8; TIMER_LEN] {
+    let (interval, left) = timer.split_at_mut(INTERVAL_LEN);
+    if left.iter().all(|byte| *byte == 0) {
+        left.copy_from_slice(interval);
+    }
+    timer
 }
 
 /// What the vessel's calls say.

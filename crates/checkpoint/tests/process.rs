@@ -99,6 +99,23 @@ fn interval_timers() {
     );
 }
 
+/// While the signal of a timer waits, nothing is left of the timer's time, although it goes on.
+#[test]
+fn an_interval_timer_whose_signal_waits_goes_on() {
+    check(
+        "itimer_pending",
+        r#"
+        static sigset_t one; static int heard;
+        static int next(void) { struct timespec while_ = {5, 0}; return sigtimedwait(&one, 0, &while_) == SIGALRM; }
+        static void setup(void) { sigemptyset(&one); sigaddset(&one, SIGALRM); sigprocmask(SIG_BLOCK, &one, 0);
+            struct itimerval t = {{0, 20000}, {0, 1}}; setitimer(ITIMER_REAL, &t, 0); usleep(5000); }
+        static void report(void) { struct itimerval t; getitimer(ITIMER_REAL, &t); int a = next(), b = next();
+            SAY("%ld %d %d %d", t.it_interval.tv_usec, a, b, heard); }
+        static void change(void) { heard++; struct itimerval t = {{0, 0}, {0, 0}}; setitimer(ITIMER_REAL, &t, 0); }
+        "#,
+    );
+}
+
 #[test]
 fn pending_signals_are_pending_again() {
     check(
