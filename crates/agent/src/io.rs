@@ -445,10 +445,6 @@ impl Call<'_> {
                 self.change_file(to);
             }
             FdKind::MemoryFile | FdKind::Inside => {
-                // What comes in while the kernel waits could be read before it is known of.
-                if from.kind() == FdKind::Inside && !self.bound_by_queue(from, self.arg(input), to) {
-                    return;
-                }
                 self.observe_source(from);
                 self.modify(self.object(to.slot()));
                 self.modify(&self.world.messages);

@@ -13,7 +13,7 @@ impl Call<'_> {
     pub fn kill(&mut self, position: u8) {
         // That a signal could be sent to a group, or to all, tells that somebody is there.
         let mut tells_of_many = false;
-        if !self.is_clean() || self.has_held_output() {
+        if !self.is_clean() {
             let pid = self.arg(position) as i32;
             match self.known_process(pid) {
                 Some(target) => {
@@ -46,11 +46,6 @@ impl Call<'_> {
         if is_command && self.sends_stop() {
             self.settle();
         }
-    }
-
-    /// What the process has written before must not be overtaken: natively the write would have waited for its reader.
-    fn has_held_output(&self) -> bool {
-        self.process.held_outputs.load(Ordering::Acquire) != 0
     }
 
     fn sends_stop(&self) -> bool {
@@ -88,7 +83,7 @@ impl Call<'_> {
     /// `tkill(tid, …)`.
     pub fn kill_thread(&mut self, position: u8) {
         let tid = self.arg(position) as u32;
-        if !self.is_clean() || self.has_held_output() {
+        if !self.is_clean() {
             let is_known = self.counts_as_supervisor(self.own_pid());
             let target = self
                 .world

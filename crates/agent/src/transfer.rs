@@ -550,22 +550,19 @@ impl Call<'_> {
         self.write_stream(target, bytes, is_first)
     }
 
-    /// From a pipe or a socket inside: no more than what is in it now. What comes in later may depend on more than was
-    /// waited for, or is known of. False if the call is over.
+    /// From a pipe or a socket to outside: no more than what is in it now. What comes in later may depend on more
+    /// than was waited for. False if the call is over.
     pub fn bound_by_queue(&mut self, from: FdEntry, input: u64, to: FdEntry) -> bool {
         let (count, flags) = match self.frame.nr {
             nr::splice => (4, self.arg(5)),
             nr::tee => (2, self.arg(3)),
-            nr::sendfile => (3, 0),
             _ => return true,
         };
         if !from.has(FdEntry::STREAM) || self.arg(count) == 0 {
             return true;
         }
-        if !matches!(to.kind(), FdKind::MemoryFile | FdKind::Inside) {
-            // Another reader may take what was waited for, and the kernel then passes on what comes in after it.
-            self.note_spliced(from.slot());
-        }
+        // Another reader may take what was waited for, and the kernel then passes on what comes in after it.
+        self.note_spliced(from.slot());
         loop {
             let ready = ready_now(input, POLLIN);
             let len = queued(input);
@@ -577,7 +574,7 @@ impl Call<'_> {
             if ready & !POLLIN != 0 || ready != 0 && from.has(FdEntry::SOCKET) {
                 return true;
             }
-            if ready == 0 && self.is_refused(from, to) {
+            if ready == 0 && self.is_refused(to) {
                 return true;
             }
             if ready == 0 && !self.await_input(input, to, flags) {
@@ -586,38 +583,21 @@ impl Call<'_> {
         }
     }
 
-    /// Whether the kernel surely says what is wrong with the call before it waits for its source.
-    fn is_refused(&self, from: FdEntry, to: FdEntry) -> bool {
+    /// Whether the kernel surely says what is wrong with `splice` or `tee` before it waits for its source.
+    fn is_refused(&self, to: FdEntry) -> bool {
         const O_PATH: u64 = 0o10000000;
-        const POLLERR: u64 = 8;
-        let has_offset = match self.frame.nr {
-            nr::tee => false,
-            nr::sendfile => self.arg(2) != 0,
-            _ => self.arg(1) != 0 || self.arg(3) != 0 && to.has(FdEntry::STREAM),
+        let (output, has_offset) = match self.frame.nr {
+            nr::tee => (1, false),
+            _ => (2, self.arg(1) != 0 || self.arg(3) != 0 && to.has(FdEntry::STREAM)),
         };
-        let output = self.arg(self.output());
-        let flags = file_flags(output);
-        let appends = flags & O_APPEND != 0 && !is_pipe(to);
-        let is_writable = flags & O_ACCMODE != 0 && flags & O_PATH == 0 && !appends;
-        let needs_pipe = matches!(self.frame.nr, nr::tee | nr::sendfile);
-        // From a socket it looks for room, and for a reader, first.
-        let is_broken = || from.has(FdEntry::SOCKET) && is_pipe(to) && ready_now(output, 0) & POLLERR != 0;
-        has_offset || !is_writable || needs_pipe && !is_pipe(to) || is_broken()
-    }
-
-    /// Which argument of a call that copies is the descriptor that is written to.
-    fn output(&self) -> u8 {
-        match self.frame.nr {
-            nr::sendfile => 0,
-            nr::tee => 1,
-            _ => 2,
-        }
+        let flags = file_flags(self.arg(output));
+        let is_writable = flags & O_ACCMODE != 0 && flags & (O_PATH | O_APPEND) == 0;
+        has_offset || !is_writable || self.frame.nr == nr::tee && !is_pipe(to)
     }
 
     /// Wait until something can be read, as the program's own call would. False if the call is over.
     fn await_input(&mut self, input: u64, to: FdEntry, flags: u64) -> bool {
-        let are_blocking = || (file_flags(input) | file_flags(self.arg(self.output()))) & O_NONBLOCK == 0;
-        let waits = flags & SPLICE_F_NONBLOCK == 0 && (!is_pipe(to) || are_blocking());
+        let waits = flags & SPLICE_F_NONBLOCK == 0 && (!is_pipe(to) || file_flags(input) & O_NONBLOCK == 0);
         if !waits {
             self.observe_everything();
             self.answer(-EAGAIN);

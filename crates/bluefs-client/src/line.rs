@@ -45,6 +45,10 @@ pub enum ConnectError {
     },
 }
 
+/// An end that has answered nothing for so long is gone. A server that works at one thing for long, as at a checkpoint
+/// on a slow disk, answers afterwards.
+const GONE_AFTER: Duration = Duration::from_secs(30);
+
 /// Who is silent on a connection, and since when. Each end takes the other one for gone that says nothing for long.
 #[derive(Debug)]
 pub struct Pulse {
@@ -87,7 +91,7 @@ impl Pulse {
         if std::mem::replace(&mut self.waited, waited) != waited {
             self.heard = now;
         }
-        if now.duration_since(self.heard) >= SILENCE_MAX {
+        if now.duration_since(self.heard) >= GONE_AFTER {
             return Due::End;
         }
         if now.duration_since(self.heard.min(self.spoken)) < SILENCE_MAX / 2 {
@@ -176,8 +180,7 @@ mod tests {
     fn what_is_asked_over_a_dead_line_does_not_keep_it_alive() {
         let begun = Instant::now();
         let mut pulse = Pulse::begin(begun, 0);
-        let due: Vec<Due> =
-            (1..=3).map(|turn| pulse.look(begun + SILENCE_MAX / 2 * turn, u64::from(turn), 0)).collect();
+        let due: Vec<Due> = (1..=3).map(|turn| pulse.look(begun + GONE_AFTER / 2 * turn, u64::from(turn), 0)).collect();
         assert_eq!(due, [Due::Ping, Due::End, Due::End]);
     }
 

@@ -12,7 +12,7 @@ use bluefs_server::{Everybody, Server};
 use bluefs_store::Store;
 use bluefs_wire::{LockKind, LockRequest, Reply, Request};
 
-/// An end gives the other one up after 15 s, and looks each 7.5 s.
+/// An end gives the other one up after 30 s, and looks each 7.5 s.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(40);
 
 fn never() -> bool {

@@ -151,7 +151,8 @@ impl Engine {
         }
         self.looked = Some((now.millis, log_bytes));
         let used = self.volumes()?.iter().map(|volume| volume.space.used_bytes).fold(0, u64::saturating_add);
-        let is_short = self.store.is_short(used)?;
+        // A disk that cannot be asked just now is as it was.
+        let Ok(is_short) = self.store.is_short(used) else { return Ok(()) };
         self.state.volumes.values_mut().for_each(|volume| volume.set_short(is_short));
         Ok(())
     }

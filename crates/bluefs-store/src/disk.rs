@@ -102,8 +102,8 @@ impl Disk for Directory {
 
     fn room(&self, file: &str) -> io::Result<Option<Room>> {
         let disk = rustix::fs::statvfs(&self.path)?;
-        // A part of it may be for root.
-        let blocks = if rustix::process::geteuid().is_root() { disk.f_bfree } else { disk.f_bavail };
+        // The rest is for who has CAP_SYS_RESOURCE, which root may not have.
+        let blocks = disk.f_bavail;
         let (free, size) = (blocks.saturating_mul(disk.f_frsize), disk.f_blocks.saturating_mul(disk.f_frsize));
         let file = std::fs::metadata(self.path.join(file))?.blocks() * 512;
         // File systems without blocks say that they have none.

@@ -418,7 +418,7 @@ fn send_as(target: &Target, bytes: &[u8], sender: UCred) -> rustix::io::Result<u
         control.push(SendAncillaryMessage::ScmCredentials(sender));
         rustix::net::sendmsg(&target.fd, &[IoSlice::new(bytes)], &mut control, AT_ONCE)
     };
-    let is_refused = |error| matches!(error, Errno::SRCH | Errno::PERM);
+    let is_refused = |error| matches!(error, Errno::SRCH | Errno::PERM | Errno::INVAL);
     match send(sender) {
         Err(error) if is_refused(error) => match send(UCred { pid: rustix::process::getpid(), ..sender }) {
             Err(error) if is_refused(error) => rustix::net::send(&target.fd, bytes, AT_ONCE),

@@ -111,11 +111,6 @@ static void pipe_splice_out(int r) { // B's print itself is a splice: it never h
     else if (r == B) must(ck(splice(p[0], 0, 1, 0, 4, 0)) == 4);
     else pipe_data(r);
 }
-static void pipe_sendfile_out(int r) { // The same from a socket.
-    if (r == S) ck(socketpair(AF_UNIX, SOCK_STREAM, 0, p));
-    if (r == A) dirty(), ck(write(p[1], "saw\n", 4));
-    if (r == B) must(ck(sendfile(1, p[0], 0, 4)) == 4);
-}
 static void pipe_tee(int r) {
     if (r == B) { must(ck(tee(p[0], q[1], 1, 0)) == 1); saw(); return; }
     pipe_splice(r);
@@ -1139,7 +1134,7 @@ CASES(channels) = {
     CH(pipe_epoll_hup), CH(pipe_poll_in), CH(pipe_fionread), CH(pipe_room), CH(pipe_room_by_name),
     CH(pipe_room_spliced), CH(pipe_room_poll), CH(pipe_room_size), CH(pipe_size), CH(pipe_shrink), CH(pipe_epipe),
     CH(pipe_splice), CH(pipe_splice_b),
-    CH(pipe_splice_out), CH(pipe_sendfile_out), CH(pipe_tee), CH(pipe_tee_out), CH(pipe_vmsplice), CH(pipe_sendfile), CH(fifo_data),
+    CH(pipe_splice_out), CH(pipe_tee), CH(pipe_tee_out), CH(pipe_vmsplice), CH(pipe_sendfile), CH(fifo_data),
     CH(fifo_eof),
     CH(fifo_open), CH(fifo_room), CH(fifo_fionread), CH(fifo_poll_in), CH(fifo_size), CH(fifo_shrink), CH(pty_data),
     CH(unix_data), CH(unix_eof), EX(unix_eof_exit), CH(unix_shutdown), CH(unix_poll_rdhup),
