@@ -92,7 +92,14 @@ fn what_is_given_up_is_a_layer() {
     give_up(&scene, &scene.path("speculator-try-0-0.layer")).expect(125, "No such file or directory");
     let broken = scene.path("speculator-try-1-0.layer");
     fs::write(&broken, "nothing").unwrap();
-    fs::set_permissions(&broken, fs::Permissions::from_mode(0o600)).unwrap();
+    // In a directory for everybody, anybody may have made what only looks like one.
+    for (mode, owner) in [(0o644, 0), (0o600, 65534)] {
+        fs::set_permissions(&broken, fs::Permissions::from_mode(mode)).unwrap();
+        std::os::unix::fs::chown(&broken, Some(owner), None).unwrap();
+        give_up(&scene, &broken).expect(125, "it is not a file that only root can read and write");
+        assert!(broken.exists());
+    }
+    std::os::unix::fs::chown(&broken, Some(0), None).unwrap();
     assert_eq!(afterwards(&scene, &["--list"]).status, 125);
     let given_up = give_up(&scene, &broken);
     assert_eq!(given_up.status, 0, "{}", given_up.stderr);

@@ -3,10 +3,10 @@
 //! ([`LayerImage::publish`]).
 
 use std::collections::HashSet;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -61,9 +61,18 @@ impl LayerImage {
         locked == Err(rustix::io::Errno::WOULDBLOCK)
     }
 
+    /// Whether this can be a layer: a file that nobody but root can have written. The directory may be one in which
+    /// everybody can make files.
+    pub fn is_roots(metadata: &Metadata) -> bool {
+        metadata.is_file() && metadata.uid() == 0 && metadata.mode() & 0o077 == 0
+    }
+
     /// One that was published, and left behind by a crash.
     pub fn open(path: &Path) -> io::Result<LayerImage> {
         let file = OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path)?;
+        if !LayerImage::is_roots(&file.metadata()?) {
+            return Err(io::Error::other("it is not a file that only root can read and write"));
+        }
         // Of one that has just ended, the mount goes a moment later, and with it what it held.
         let lock = || rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
         let mut tries = 0;

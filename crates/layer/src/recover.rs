@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use procfs::mountinfo::{self, Table};
@@ -25,9 +25,7 @@ pub fn interrupted(dir: &Path) -> io::Result<Vec<PathBuf>> {
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;
         let name = entry.file_name();
-        let metadata = entry.metadata()?;
-        let is_ours = metadata.is_file() && metadata.uid() == 0 && metadata.mode() & 0o077 == 0;
-        if is_ours && is_name_of_layer(&name) {
+        if LayerImage::is_roots(&entry.metadata()?) && is_name_of_layer(&name) {
             found.push(entry.path());
         }
     }
