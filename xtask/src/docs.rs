@@ -1,5 +1,5 @@
-//! `docs`: writes `docs/SYSCALLS.md`, and looks whether what the documents name is there: files behind links, decisions,
-//! paths, modules and what stands in them, and the folders of full speculation. `cargo test` looks, too.
+//! `docs`: writes `docs/SYSCALLS.md`, and checks that what the documents name exists: files behind links, decisions,
+//! paths, modules with their items, and the folders of full speculation. A unit test makes the same check.
 //!
 //! A name is what stands between backticks outside of blocks of code. `a::{b, c::d}` and `dir/{x, y}_*.c` are several.
 

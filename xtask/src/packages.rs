@@ -22,7 +22,7 @@ const fn package(name: &'static str, provides: &'static str, why: &'static str) 
 }
 
 /// All of them.
-pub const PACKAGES: [Package; 47] = [
+pub const PACKAGES: [Package; 48] = [
     package("gcc", "cc", "links Rust programs; compiles tests/programs"),
     package("libc6-dev", "/usr/lib/x86_64-linux-gnu/libc.a", "headers; libc for static test programs"),
     package("make", "make", "transparency: builds of C packages"),
@@ -37,6 +37,7 @@ pub const PACKAGES: [Package; 47] = [
     package("binutils", "ar", "transparency: libraries"),
     package("e2fsprogs", "mkfs.ext4", "volumes"),
     package("btrfs-progs", "mkfs.btrfs", "subvolumes"),
+    package("xfsprogs", "mkfs.xfs", "commits on XFS; try: projects"),
     package("mount", "mount", "volumes"),
     package("util-linux", "unshare", "mounts that nobody else sees"),
     package("eatmydata", "eatmydata", "demo, bench: what people use today"),

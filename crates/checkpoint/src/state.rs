@@ -49,9 +49,9 @@ impl Timers {
     }
 }
 
-/// What sets `timer` again as it is. A real one that comes again and again stands still while its signal waits, and
-/// goes on when that is taken (`posixtimer_rearm_itimer`): until then nothing is left of its time. A value of zero would
-/// stop it for good.
+/// What `setitimer` needs to start `timer` again. While the signal of a periodic ITIMER_REAL waits, the kernel keeps
+/// the timer stopped, and `getitimer` says that nothing is left of its time. The kernel starts the timer again when the
+/// signal is taken (`posixtimer_rearm_itimer`). Setting a time of zero would stop the timer for good.
 fn going_on(mut timer: [u8; TIMER_LEN]) -> [u8; TIMER_LEN] {
     let (interval, left) = timer.split_at_mut(INTERVAL_LEN);
     if left.iter().all(|byte| *byte == 0) {

@@ -16,8 +16,8 @@ fn mounted(scene: &Scene, kind: &str, size: &str, options: &str) -> Option<Mount
         return None;
     }
     let make = format!(
-        "command -v mkfs.{kind} > /dev/null && truncate -s {size} disk && mkfs.{kind} -q {options} disk > /dev/null 2>&1 &&
-         mount -o loop disk dir"
+        "command -v mkfs.{kind} > /dev/null && truncate -s {size} disk &&
+         mkfs.{kind} -q {options} disk > /dev/null 2>&1 && mount -o loop disk dir"
     );
     let made = Command::new("sh").args(["-c", &make]).current_dir(scene.path("")).status().unwrap();
     if !made.success() {
@@ -204,7 +204,8 @@ fn access_control_lists_of_xfs() {
         dir.join(name)
     };
     let script = format!(
-        "mkdir d/e d/plain; echo > d/e/f; cp f h; python3 -c \"{ACL}to('f', 8); to('new', 9) if os.path.exists('new') else None
+        "mkdir d/e d/plain; echo > d/e/f; cp f h; python3 -c \"{ACL}to('f', 8)
+to('new', 9) if os.path.exists('new') else None
 os.removexattr('d/plain', 'system.posix_acl_access'); os.removexattr('d/plain', 'system.posix_acl_default')
 os.removexattr('g', 'system.posix_acl_access'); os.removexattr('d', 'system.posix_acl_default')\""
     );

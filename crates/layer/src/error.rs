@@ -14,7 +14,10 @@ pub enum LayerError {
     #[error("cannot try anything: a layer over the file systems needs root; run as root")]
     NotRoot,
     /// Something of the layer, the view or the namespaces.
-    #[error("cannot make a layer: {what}: {}; {}", why(source), advice_on_lack(source).unwrap_or("see speculator doctor"))]
+    #[error(
+        "cannot make a layer: {what}: {}; {}",
+        why(source), advice_on_lack(source).unwrap_or("see speculator doctor")
+    )]
     SetUp {
         /// What was being done.
         what: String,

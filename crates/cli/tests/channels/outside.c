@@ -315,7 +315,11 @@ static void outside_owner_request(int r) {
 static void outside_counter(int r) {
     enum { NUMBER = 50, PIDFD_OPEN = 434, PIDFD_GETFD = 438 };
     unsigned long one = 1;
-    if (r == A) fd = ck(syscall(PIDFD_GETFD, ck(syscall(PIDFD_OPEN, pid_of_b(), 0)), NUMBER, 0)), dirty(), ck(write(fd, &one, sizeof one));
+    if (r == A) {
+        int b = ck(syscall(PIDFD_OPEN, pid_of_b(), 0));
+        fd = ck(syscall(PIDFD_GETFD, b, NUMBER, 0));
+        dirty(), ck(write(fd, &one, sizeof one));
+    }
     if (r != B) return;
     ck(dup2(ck(eventfd(0, 0)), NUMBER)), tell_pid(), ready_now();
     must(ck(read(NUMBER, &one, sizeof one)) == sizeof one), saw();
@@ -338,6 +342,7 @@ CASES(outside) = {
     WA(outside_lease_open), WA(outside_lease_creat), WA(outside_lease_openat2), WA(outside_lease_truncate),
     WL(outside_group_joined), WL(outside_group_left), WL(outside_port_shared),
     WL(outside_corked), WL(outside_corked_datagram), WL(outside_refused), WA(outside_refused_exit),
-    WA(outside_refused_killed), WL(outside_spliced_by_two), WL(outside_owner), WL(outside_owner_structure), WL(outside_owner_request),
-    WL(outside_counter), FR(page_not_copied), CH(proc_relative_after_exec),
+    WA(outside_refused_killed), WL(outside_spliced_by_two), WL(outside_owner),
+    WL(outside_owner_structure), WL(outside_owner_request), WL(outside_counter),
+    FR(page_not_copied), CH(proc_relative_after_exec),
 };

@@ -54,7 +54,10 @@ pub enum VolumeError {
     SameMountPoint { dir: PathBuf },
     #[error("cannot mount {} on {}: {}; {}", image.display(), dir.display(), why(source), advice_on_mounting(source))]
     Mount { image: PathBuf, dir: PathBuf, source: io::Error },
-    #[error("cannot mount memory of the world's own on {}: {}; {}", dir.display(), why(source), advice_on_mounting(source))]
+    #[error(
+        "cannot mount memory of the world's own on {}: {}; {}",
+        dir.display(), why(source), advice_on_mounting(source)
+    )]
     Private { dir: PathBuf, source: io::Error },
     #[error("cannot give the world its own mounts: {}; {}", why(source), advice_on_mounting(source))]
     Namespace { source: io::Error },

@@ -82,7 +82,10 @@ pub struct Injection {
 #[derive(Debug, thiserror::Error)]
 pub enum InjectionError {
     /// The family is not known.
-    #[error("'{0}' is no family of calls; there are open, stat, read, write, readdir, rename, unlink, mkdir, exec, fork, wait, close and all")]
+    #[error(
+        "'{0}' is no family of calls; there are open, stat, read, write, readdir, rename, unlink, mkdir, exec, fork, \
+         wait, close and all"
+    )]
     Family(String),
     /// Not a number between 0 and 1, or a percentage.
     #[error("'{0}' is no probability; write a number from 0 to 1, or a percentage")]
