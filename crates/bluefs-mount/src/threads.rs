@@ -206,10 +206,11 @@ impl Apart {
         is_started
     }
 
-    /// What a thread goes on with; `None`: it ends.
+    /// What a thread goes on with; `None`: it ends. A thread takes nothing from `first`, which has threads of its own:
+    /// the request that this thread was started for would have none, and would wait for as long as the other one does.
     fn next(&self) -> Option<Work> {
         let mut state = self.lock();
-        let next = state.first.pop_front().or_else(|| state.jobs.pop_first().map(|(_, job)| job.work));
+        let next = state.jobs.pop_first().map(|(_, job)| job.work);
         if next.is_none() {
             state.threads -= 1;
         }
@@ -383,6 +384,19 @@ mod tests {
         assert_eq!(first, [Ok(0), Ok(1), Ok(2)]);
         threads.apart.has_no_threads.store(false, Ordering::Relaxed);
         assert_eq!(told.recv_timeout(Duration::from_secs(10)), Ok(7));
+    }
+
+    #[test]
+    fn what_others_wait_for_takes_no_thread_from_a_request() {
+        let threads = threads(REQUESTS_MAX);
+        let (_busy, (tell, told)) = ([(); BUSY_MAX].map(|()| threads.begin()), channel());
+        let (open, opened) = channel::<()>();
+        // As in `run_first`, before its thread begins.
+        threads.apart.lock().first.push_back(Box::new(move || _ = opened.recv()));
+        threads.run(|| (), move |()| _ = tell.send(()), || false);
+        let carried_out = told.recv_timeout(Duration::from_secs(10));
+        drop(open);
+        assert_eq!(carried_out, Ok(()));
     }
 
     #[test]
