@@ -19,17 +19,17 @@ use crate::{faults, guarantee, histories, search, setup};
 type Step = (&'static str, fn() -> Result<(), String>);
 
 /// Groups of steps that run at the same time. Two that build in the same folder wait for each other.
-const GROUPS: [&[Step]; 9] = [
+const GROUPS: [&[Step]; 7] = [
     &[("set-up", setup::run)],
     &[("format", format_check)],
     &[("test build", build_tests)],
-    &[("unit and integration tests", workspace_tests), ("loom models", loom)],
-    &[("transparency, agent", || transparency(None, &[]))],
-    &[("transparency, stops", || transparency(Some("stops"), &[]))],
-    &[("rollback, short", rollback)],
-    &[("everyday commands, a sample", || {
-        everyday(["--sample=16", "--repeat=5", "--rounds=2"].map(str::to_owned).to_vec())
-    })],
+    &[("tests of the command line", command_line), ("unit and other integration tests", others), ("loom models", loom)],
+    // Each on a volume of its own; a program of theirs waits half of its time.
+    &[
+        ("transparency, agent", || transparency(None, &[])),
+        ("transparency, stops", || transparency(Some("stops"), &[])),
+    ],
+    &[("rollback, short", rollback), ("everyday commands, a sample", everyday_sample)],
     // They wait for disks and pauses most of the time; each has disks, mounts and servers of its own.
     &[
         ("guarantee", guarantee::sample),
@@ -151,13 +151,23 @@ fn lints() -> Result<(), String> {
     nice_cargo(&agent).env("CARGO_TARGET_DIR", target().join("agent")).run()
 }
 
-/// Unit tests; integration tests but for the programs that have steps of their own; examples in documentation.
-fn workspace_tests() -> Result<(), String> {
-    // Half of the time of integration tests is waiting for disks and for pauses.
-    const AT_ONCE: &str = "5";
+/// Integration tests that one file of them runs at a time: half of their time is waiting for disks and for pauses.
+const AT_ONCE: &str = "5";
+
+/// Integration tests of `speculator`: they take as long as all others.
+fn command_line() -> Result<(), String> {
+    let tests = cargo(&["test", "--quiet", "--workspace", "--test", "all", "--"]);
+    run_tests(&tests.env("RUST_TEST_THREADS", AT_ONCE), &[])
+}
+
+/// The files of integration tests but for `all`, the only name with this letter.
+const BUT_FOR_ALL: &str = "[!a]*";
+
+/// Unit tests; integration tests but for those that have steps of their own; examples in documentation.
+fn others() -> Result<(), String> {
     let job = |chosen: &[&str]| cargo(&["test", "--quiet", "--no-fail-fast", "--workspace"]).args(chosen).args(["--"]);
     run_tests(&job(&["--lib", "--bins"]), &[])?;
-    let integration = job(&["--exclude", "transparency", "--exclude", "rollback", "--test", "*"]);
+    let integration = job(&["--exclude", "transparency", "--exclude", "rollback", "--test", BUT_FOR_ALL]);
     run_tests(&integration.env("RUST_TEST_THREADS", AT_ONCE), &[])?;
     run_tests(&job(&["--doc"]), &[])
 }
@@ -176,7 +186,7 @@ fn loom() -> Result<(), String> {
 pub fn transparency(mode: Option<&str>, filter: &[String]) -> Result<(), String> {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     // Kept until the tests have ended.
-    let volume = match Volume::make("transparency", 2048) {
+    let volume = match Volume::make(&format!("transparency-{}", mode.unwrap_or("agent")), 2048) {
         Ok(volume) => Some(volume),
         // On the disk as it is, half of what is to be shown would not be.
         Err(problem) if is_root() => return Err(format!("no volume to run on: {problem}")),
@@ -201,6 +211,10 @@ fn rollback() -> Result<(), String> {
     run_tests(&cargo(&["test", "--quiet", "--workspace", "--test", "rollback", "--"]), &[])
 }
 
+fn everyday_sample() -> Result<(), String> {
+    everyday(["--sample=16", "--repeat=5", "--rounds=2"].map(str::to_owned).to_vec())
+}
+
 /// Everyday commands inside one open guess, as the arguments choose them.
 pub fn everyday(arguments: Vec<String>) -> Result<(), String> {
     build_comparer("everyday")?;
@@ -211,4 +225,30 @@ pub fn everyday(arguments: Vec<String>) -> Result<(), String> {
         let _ = std::fs::remove_dir_all(into);
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::shell::repository;
+
+    /// The names of all files of integration tests: `FOLDER/PACKAGE/tests/NAME.rs`.
+    fn files() -> Vec<String> {
+        let below =
+            |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let packages = ["crates", "tests"].into_iter().flat_map(|folder| below(repository().join(folder)));
+        let found = packages.filter(|package| package.join("Cargo.toml").is_file() && !package.ends_with("cli"));
+        let files = found.flat_map(|package| below(package.join("tests")));
+        let files = files.filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
+        files.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect()
+    }
+
+    #[test]
+    fn only_all_is_left_to_the_step_of_the_command_line() {
+        let files = files();
+        assert!(files.iter().any(|name| name == "loom"), "{files:?}");
+        assert_eq!(files.iter().find(|name| name.starts_with('a')), None, "{BUT_FOR_ALL} leaves it out");
+    }
 }

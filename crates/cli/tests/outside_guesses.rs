@@ -146,7 +146,8 @@ fn a_guess_that_depends_on_a_wrong_one_is_undone() {
     begun(&mut resolver, 2);
     resolver.say(Outcome::Fail(1)).unwrap();
     assert_eq!([next(&mut resolver), next(&mut resolver)], [News::Failed(1), News::Undone(2)]);
-    resolver.say(Outcome::Commit(2)).unwrap();
+    // The world may have ended meanwhile: then nobody hears this.
+    let _ = resolver.say(Outcome::Commit(2));
     let last: Vec<News> = std::iter::from_fn(|| resolver.hear().unwrap()).collect();
     assert!(last.is_empty() || last == [News::Unknown(2)], "{last:?}");
     assert_eq!(world.end(), ("start\nagain\n".into(), Some(7), String::new()));
