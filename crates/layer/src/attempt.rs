@@ -173,11 +173,8 @@ impl Attempt {
         let left = processes_of(started.first);
         sys::kill(started.first, libc::SIGKILL);
         let _ = sys::wait_for(started.first);
-        started.leave_terminal();
         // Also if COMMAND could not be started.
-        if let Some(input) = started.input.take() {
-            input.give_back();
-        }
+        started.give_back();
         let (status, decided) = result?;
         let printed = started.collector.finish().map_err(set_up("what was printed"))?;
         self.view.close().map_err(set_up("unmounting the view"))?;
@@ -485,18 +482,21 @@ fn start(options: &mut TryOptions, view: &View, found: Found) -> Result<Started,
     };
     let opened = started.open_gate(options, users).map_err(end);
     if opened.is_err() {
-        started.leave_terminal();
+        started.give_back();
     }
     opened.map(|()| started)
 }
 
 impl Started {
-    /// Everybody inside is gone.
-    fn leave_terminal(&mut self) {
+    /// Everybody inside is gone: the terminal, and what COMMAND has not read, are for others.
+    fn give_back(&mut self) {
         self.questions = None;
         self.phase.join_terminal(None);
         if let Some(carrier) = self.carrier.take() {
             carrier.finish();
+        }
+        if let Some(input) = self.input.take() {
+            input.give_back();
         }
     }
 
