@@ -515,6 +515,25 @@ fn a_fifo_that_never_had_a_writer_is_at_its_end() {
     }
 }
 
+/// In a root for chroot(1), say: through the processes of others COMMAND would see the file systems without a layer.
+#[test]
+fn processes_outside_are_not_seen_in_another_place() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let us = std::process::id();
+    for how in ["-t proc proc", "--rbind /proc"] {
+        tree::run(&scene.path("dir"), &format!("mkdir -p p/proc; mount {how} p/proc; mount --make-rprivate p/proc"));
+        let script = format!("test ! -e p/proc/{us} && echo > p/proc/1/root/$PWD/there && test -e there");
+        let outcome = Try::new(&scene, "--no").sh(&script);
+        tree::run(&scene.path("dir"), "umount -R p/proc");
+        assert_eq!(outcome.status, 0, "{how}: {}", outcome.stderr);
+        assert!(!scene.path("dir/there").exists(), "{how}");
+    }
+    left(&scene, &["dir"]);
+}
+
 #[test]
 fn a_limit_of_the_length_of_files_is_commands() {
     if !can_mount() {
