@@ -162,6 +162,25 @@ fn a_directory_that_somebody_has_removed_since_does_not_hold_up_resume() {
     panic!("never so far");
 }
 
+/// Two layers: what is seen of the file system are two directories of it.
+#[test]
+fn two_parts_of_one_file_system_have_its_room_together() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    tree::run(
+        &scene.path(""),
+        "mkdir a b; mount -t tmpfs -o size=8M tmpfs dir; mkdir dir/a dir/b; mount --bind dir/a a; mount --bind dir/b b",
+    );
+    let _parts = [Mounted(scene.path("a")), Mounted(scene.path("b"))];
+    tree::run(&scene.path(""), "umount dir");
+    let outcome =
+        Try::new(&scene, "--yes --report=none").sh("for d in a b; do head -c 5M /dev/urandom > ../$d/f; done");
+    undone(&scene, &outcome, "bytes and has");
+    assert!(!scene.path("a/f").exists());
+}
+
 #[test]
 fn a_layer_that_cannot_be_finished_does_not_hold_up_others() {
     if !can_mount() {

@@ -4,7 +4,7 @@
 use procfs::mountinfo::{self, Mount, Table};
 use procfs::{MagicLink, ProcessId, Status};
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
@@ -208,8 +208,13 @@ impl Attempt {
         if let (Some((path, _)), false) = (changes.conflicts.first(), force) {
             return Err(LayerError::Conflict { count: changes.conflicts.len(), path: path.clone() });
         }
+        // Some layers are over parts of one file system.
+        let mut together: HashMap<u64, u64> = HashMap::new();
         for (number, needed) in changes.needed {
             let layer = self.layer(number);
+            let needed_there = together.entry(layer.home.dev).or_default();
+            *needed_there += needed;
+            let needed = *needed_there;
             let room = rustix::fs::statvfs(&layer.lower).map_err(|error| intent("room")(error.into()))?;
             let free = room.f_bfree * room.f_frsize;
             if needed > free {
