@@ -235,7 +235,7 @@ impl Attempt {
             Some(layer) => LayerError::Partly { path: layer.clone(), source, layer },
         })?;
         let fuse = Fuse::new(crash_after);
-        let manner = Manner { stage: &plan.stage, again: false, fuse: &fuse, mounts: &self.mounts };
+        let manner = Manner { stage: &plan.stage, again: false, force, fuse: &fuse, mounts: &self.mounts };
         for file_system in &plan.file_systems {
             let layer = self.layer(file_system.layer);
             crate::apply::apply(file_system, &layer.lower, &layer.layer, &manner)
