@@ -318,7 +318,7 @@ impl AheadArgs {
 }
 
 /// Options of `speculator try` that are about COMMAND.
-const OF_COMMAND: [&str; 8] = ["decision", "diff", "network", "report", "wait", "force", "terminal", "command"];
+const OF_COMMAND: [&str; 7] = ["decision", "diff", "network", "report", "wait", "terminal", "command"];
 
 /// `speculator try`.
 #[derive(Debug, Args)]
@@ -372,8 +372,9 @@ pub struct TryOptions {
     #[arg(short, long)]
     pub wait: bool,
 
-    /// Keep even what somebody else changed as well in the meantime
-    #[arg(long)]
+    /// Keep even what somebody else changed as well in the meantime, also with --resume; with --give-up: remove LAYER
+    /// also where it cannot be known what was put aside for it
+    #[arg(long, conflicts_with = "list")]
     pub force: bool,
 
     /// Directory for the layer: changes take room there until they are kept or undone
@@ -394,7 +395,8 @@ pub struct TryOptions {
 
     /// Remove LAYER, one of those that --list names, in the place of finishing it
     ///
-    /// What was carried out stays. If something had been put aside by then, the directory that holds it is named.
+    /// What was carried out stays. If something had been put aside by then, the directory that holds it is named. If
+    /// LAYER cannot be read just now, or a file system of it is not mounted, it stays, unless --force is given.
     #[arg(long, value_name = "LAYER", value_hint = ValueHint::FilePath)]
     pub give_up: Option<PathBuf>,
 

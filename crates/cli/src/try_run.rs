@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 
-use layer::{Attempt, LayerError, Ran, Reached};
+use layer::{Attempt, LayerError, Left, Ran, Reached, Whereabouts};
 use rustix::event::{poll, PollFd, PollFlags};
 
 use crate::args::{Network, TryOptions};
@@ -28,7 +28,7 @@ pub fn try_run(options: TryOptions) -> Result<u8, Failure> {
         return list(&options);
     }
     if let Some(layer) = &options.give_up {
-        return give_up(layer);
+        return give_up(layer, &options);
     }
     let file = match &options.report {
         Some(ReportTarget::Json(path)) => Some(StatsFile::open(path, "the report")?),
@@ -194,9 +194,9 @@ fn list(options: &TryOptions) -> Result<u8, Failure> {
     let mut failures = Vec::new();
     for (layer, parts) in found.iter().zip(layer::progress(&found)?) {
         match parts {
-            Ok(parts) => {
-                let parts: Vec<String> = parts.iter().map(told_part).collect();
-                let line = format!("{}: {}", layer.display(), parts.join(", "));
+            Ok(Whereabouts::Gone) => {}
+            Ok(found) => {
+                let line = format!("{}: {}", layer.display(), told(&found));
                 writeln!(out, "{}", one_line(&line)).map_err(Failure::Output)?;
             }
             Err(error) => failures.push(error.into()),
@@ -205,22 +205,39 @@ fn list(options: &TryOptions) -> Result<u8, Failure> {
     all_told(failures)
 }
 
+fn told(found: &Whereabouts) -> String {
+    match found {
+        Whereabouts::Parts(parts) => parts.iter().map(told_part).collect::<Vec<_>>().join(", "),
+        Whereabouts::BeingKept => "is being kept now".to_owned(),
+        Whereabouts::Gone => "is gone".to_owned(),
+    }
+}
+
 fn told_part(part: &layer::Part) -> String {
     let how_far = match part.progress {
         layer::Progress::Begun => "begun",
         layer::Progress::ContentsDone => "done but for attributes of directories",
         layer::Progress::AllDone => "done",
+        layer::Progress::GivenUp => "given up, but not removed yet",
     };
     format!("{} ({} steps, {how_far})", part.mount_point.display(), part.steps)
 }
 
-fn give_up(layer: &Path) -> Result<u8, Failure> {
-    let left = layer::give_up(layer)?;
+fn give_up(layer: &Path, options: &TryOptions) -> Result<u8, Failure> {
+    let given_up = layer::give_up(layer, options.force, options.crash_after)?;
     tell!("speculator: {} is given up; what was carried out stays", layer.display());
-    match left {
-        None => tell!("speculator: what it held cannot be read; see .speculator-try-* at the roots of file systems"),
-        Some(left) => {
-            left.iter().for_each(|stage| tell!("speculator: what had to make room for it is in {}", stage.display()));
+    let Some(left) = given_up.left else {
+        tell!("speculator: what it held cannot be read; see .speculator-try-* at the roots of file systems");
+        return Ok(0);
+    };
+    for left in &left {
+        match left {
+            Left::At(stage) => tell!("speculator: what had to make room for it is in {}", stage.display()),
+            Left::Away { name, mount_point, fs_type } => tell!(
+                "speculator: what had to make room for it may be in {name}, at the root of the {fs_type} that was \
+                 mounted at {}",
+                mount_point.display()
+            ),
         }
     }
     Ok(0)
@@ -240,7 +257,7 @@ fn resume(options: &TryOptions) -> Result<u8, Failure> {
     if found.is_empty() {
         return Ok(0);
     }
-    let failures = layer::resume(&found).err().unwrap_or_default();
+    let failures = layer::resume(&found, options.force).err().unwrap_or_default();
     let kept = found.len().saturating_sub(failures.len());
     if kept > 0 {
         tell!("speculator: kept: what {kept} interrupted tries had decided");

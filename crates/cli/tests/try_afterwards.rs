@@ -20,6 +20,25 @@ fn give_up(scene: &Scene, layer: &Path) -> Outcome {
     afterwards(scene, &["--give-up", layer.to_str().unwrap()])
 }
 
+fn give_up_by_force(scene: &Scene, layer: &Path) -> Outcome {
+    afterwards(scene, &["--force", "--give-up", layer.to_str().unwrap()])
+}
+
+/// Cuts keeping short when a directory of the user's is in the stage: the layer, and the stage.
+fn cut_with_something_in_the_stage(scene: &Scene) -> (PathBuf, PathBuf) {
+    for operations in 0..40 {
+        let options = format!("--yes --report=none --crash-after={operations}");
+        let outcome = Try::new(scene, &options).sh("echo mine > new; mv d e");
+        assert_eq!(outcome.status, 125, "never so far: {}", outcome.stderr);
+        let layer = layers(scene).remove(0);
+        if let Some(stage) = stage(scene).filter(|stage| stage.join("held-0").exists()) {
+            return (layer, stage);
+        }
+        assert_eq!(give_up(scene, &layer).status, 0);
+    }
+    panic!("never so far");
+}
+
 fn layers(scene: &Scene) -> Vec<PathBuf> {
     scene.names().iter().filter(|name| name.ends_with(".layer")).map(|name| scene.path(name)).collect()
 }
@@ -101,7 +120,8 @@ fn what_is_given_up_is_a_layer() {
     }
     std::os::unix::fs::chown(&broken, Some(0), None).unwrap();
     assert_eq!(afterwards(&scene, &["--list"]).status, 125);
-    let given_up = give_up(&scene, &broken);
+    give_up(&scene, &broken).expect(125, "cannot be read");
+    let given_up = give_up_by_force(&scene, &broken);
     assert_eq!(given_up.status, 0, "{}", given_up.stderr);
     assert!(given_up.stderr.contains("what it held cannot be read"), "{}", given_up.stderr);
     scene.left_behind(&["dir"]);
@@ -120,4 +140,140 @@ fn what_stopped_half_way_says_how_to_go_on() {
     fs::remove_file(scene.path("dir/d")).unwrap();
     assert_eq!(resume(&scene).status, 0);
     assert_eq!(fs::read_to_string(scene.path("dir/d/new")).unwrap(), "mine\n");
+}
+
+#[test]
+fn what_cannot_be_looked_into_is_only_given_up_by_force() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    tree::run(&scene.path(""), "mkdir image; mount -t tmpfs tmpfs dir; mkdir dir/d");
+    let _mounted = support::Mounted(scene.path("dir"));
+    let (layer, stage) = cut_with_something_in_the_stage(&scene);
+
+    let refused = |outcome: Outcome, why: &str| {
+        outcome.expect(125, why);
+        outcome.expect(125, "cannot give up");
+        outcome.expect(125, "--force; it was left as it is");
+        assert!(layer.exists() && stage.join("held-0").exists());
+    };
+    // As of another file system of a kind that has no number of its own.
+    let elsewhere = scene.path("dir/elsewhere");
+    fs::rename(&stage, &elsewhere).unwrap();
+    give_up(&scene, &layer).expect(125, "it may be another file system; what had to make room");
+    fs::rename(&elsewhere, &stage).unwrap();
+
+    let program = env!("CARGO_BIN_EXE_speculator");
+    let without_devices = format!(
+        "unshare -m sh -c 'mount --bind /dev/null /dev/loop-control && exec {program} try --give-up {}'",
+        layer.display()
+    );
+    let outcome = Command::new("sh").args(["-c", &without_devices]).output().unwrap();
+    refused(Outcome::of(outcome), "no loop device");
+
+    let set_version = |number: u32| {
+        let script = format!(
+            "mount -o loop {} image && printf '\\{number}' | dd of=image/plan conv=notrunc status=none; umount image",
+            layer.display()
+        );
+        tree::run(&scene.path(""), &script);
+    };
+    set_version(4);
+    refused(give_up(&scene, &layer), "it was made by another version of speculator");
+    let forced = give_up_by_force(&scene, &layer);
+    assert_eq!((forced.status, layer.exists()), (0, false), "{}", forced.stderr);
+    assert!(stage.join("held-0").exists());
+}
+
+#[test]
+fn what_is_on_a_file_system_that_is_not_mounted_is_named() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    tree::run(&scene.path(""), "truncate -s 64M disk; mkfs.ext4 -q disk 2>/dev/null");
+    let mount = || tree::run(&scene.path(""), "mount -o loop disk dir");
+    mount();
+    let mounted = support::Mounted(scene.path("dir"));
+    tree::run(&scene.path("dir"), "mkdir d; echo 1 > d/f");
+    let (layer, stage) = cut_with_something_in_the_stage(&scene);
+    drop(mounted);
+
+    let where_it_is = format!(
+        "may be in {} at the root of the ext4 that was mounted at {}",
+        stage.file_name().unwrap().display(),
+        scene.path("dir").display()
+    );
+    let refused = give_up(&scene, &layer);
+    refused.expect(125, &where_it_is);
+    assert!(layer.exists());
+    mount();
+    let mounted = support::Mounted(scene.path("dir"));
+    let given_up = give_up(&scene, &layer);
+    assert_eq!(given_up.status, 0, "{}", given_up.stderr);
+    assert!(given_up.stderr.contains(&format!("is in {}\n", stage.display())), "{}", given_up.stderr);
+    assert!(stage.join("held-0/f").exists() && layers(&scene).is_empty());
+
+    tree::run(&scene.path("dir"), "mkdir d");
+    tree::run(&stage, "rm -r \"$PWD\"");
+    let (layer, stage) = cut_with_something_in_the_stage(&scene);
+    drop(mounted);
+    let forced = give_up_by_force(&scene, &layer);
+    assert_eq!((forced.status, layer.exists()), (0, false), "{}", forced.stderr);
+    let where_it_is = format!("may be in {}, at the root of the ext4", stage.file_name().unwrap().display());
+    assert!(forced.stderr.contains(&where_it_is), "{}", forced.stderr);
+}
+
+#[test]
+fn giving_up_that_was_cut_short_is_gone_on_with() {
+    if !can_mount() {
+        return;
+    }
+    let mut refused = 0;
+    for operations in 0..20 {
+        let scene = Scene::new();
+        tree::run(&scene.path(""), "mount -t tmpfs tmpfs dir; mkdir dir/d");
+        let _mounted = support::Mounted(scene.path("dir"));
+        // What is made is in the stage.
+        let first = Try::new(&scene, "--yes --report=none --crash-after=3").sh("echo mine > new; echo mine > other");
+        assert_eq!(first.status, 125, "{}", first.stderr);
+        let layer = layers(&scene).remove(0);
+        let cut = format!("--crash-after={operations}");
+        let given_up = afterwards(&scene, &["--give-up", layer.to_str().unwrap(), &cut]);
+        if given_up.status == 0 {
+            assert!(refused > 1, "only {refused} behind the first step");
+            return;
+        }
+        assert!(layer.exists());
+        let resumed = resume(&scene);
+        if resumed.status != 0 {
+            refused += 1;
+            resumed.expect(125, &format!("it is given up; run speculator try --give-up {} once more", layer.display()));
+            assert!(afterwards(&scene, &["--list"]).stdout.contains("given up, but not removed yet"));
+            let again = give_up(&scene, &layer);
+            assert_eq!(again.status, 0, "{}", again.stderr);
+        }
+        assert_eq!((layers(&scene), stage(&scene)), (Vec::new(), None));
+    }
+    panic!("never done");
+}
+
+#[test]
+fn what_somebody_keeps_now_is_listed_as_that() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let first = Try::new(&scene, "--yes --report=none --crash-after=1").sh("echo mine > new");
+    assert_eq!(first.status, 125, "{}", first.stderr);
+    let layer = layers(&scene).remove(0);
+    assert!(afterwards(&scene, &["--list"]).stdout.ends_with("begun)\n"));
+    let held = fs::File::open(&layer).unwrap();
+    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let listed = afterwards(&scene, &["--list"]);
+    let line = format!("{}: is being kept now\n", layer.display());
+    assert_eq!((listed.status, listed.stdout), (0, line), "{}", listed.stderr);
+    drop(held);
+    assert_eq!(resume(&scene).status, 0);
 }

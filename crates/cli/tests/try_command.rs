@@ -4,10 +4,12 @@ use crate::support;
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use rustix::fs::OFlags;
 use rustix::process::{kill_process, Pid, Signal};
 use support::manifest::{assert_same, await_news, comparable, manifest};
 use support::places::{await_end, await_running, pause, running};
@@ -487,12 +489,49 @@ fn what_is_not_read_is_there_for_the_next_reader() {
     check("(sleep 0.2; echo late) | { \"$@\" cat; }", "late\n");
     // Nobody ever writes.
     check("mkfifo ../fifo; exec 3<> ../fifo; \"$@\" true <&3", "");
+    // COMMAND is not even begun: its directory is not there inside.
+    check("seq 20000 > ../list; cd /proc/$$; { \"$@\" true 2> /dev/null; wc -l; } < \"$OLDPWD/../list\"", "20000\n");
 
     let (mut ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     ours.write_all(b"1\n2\n3\n").unwrap();
     ours.shutdown(std::net::Shutdown::Write).unwrap();
     let outcome = shell(&scene, "\"$@\" sh -c 'read a; echo $a'; cat", std::os::fd::OwnedFd::from(theirs));
     assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "1\n2\n3\n"), "{}", outcome.stderr);
+}
+
+/// Natively it is at its end at once.
+#[test]
+fn a_fifo_that_never_had_a_writer_is_at_its_end() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let fifo = scene.path("fifo");
+    tree::run(&scene.path(""), "mkfifo fifo");
+    let options = fs::File::options().read(true).custom_flags(OFlags::NONBLOCK.bits() as i32).clone();
+    for command in ["cat", "timeout 20 \"$@\" cat"] {
+        let outcome = shell(&scene, command, options.open(&fifo).unwrap());
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (0, ""), "{command}: {}", outcome.stderr);
+    }
+}
+
+/// In a root for chroot(1), say: through the processes of others COMMAND would see the file systems without a layer.
+#[test]
+fn processes_outside_are_not_seen_in_another_place() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let us = std::process::id();
+    for how in ["-t proc proc", "--rbind /proc"] {
+        tree::run(&scene.path("dir"), &format!("mkdir -p p/proc; mount {how} p/proc; mount --make-rprivate p/proc"));
+        let script = format!("test ! -e p/proc/{us} && echo > p/proc/1/root/$PWD/there && test -e there");
+        let outcome = Try::new(&scene, "--no").sh(&script);
+        tree::run(&scene.path("dir"), "umount -R p/proc");
+        assert_eq!(outcome.status, 0, "{how}: {}", outcome.stderr);
+        assert!(!scene.path("dir/there").exists(), "{how}");
+    }
+    left(&scene, &["dir"]);
 }
 
 #[test]

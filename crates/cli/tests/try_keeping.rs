@@ -162,6 +162,55 @@ fn a_directory_that_somebody_has_removed_since_does_not_hold_up_resume() {
     panic!("never so far");
 }
 
+/// An editor that saves, say, between the crash and `--resume`.
+#[test]
+fn what_somebody_has_replaced_since_is_overwritten_by_force_only() {
+    if !can_mount() {
+        return;
+    }
+    for script in ["echo mine >> f", "mv f g", "ln f g", "ln f g; echo mine >> f"] {
+        let scene = Scene::new();
+        let _dir = small(&scene, "ext4");
+        tree::run(&scene.path("dir"), "echo 1 > f; chmod 600 f");
+        let outcome = Try::new(&scene, "--yes --report=none --crash-after=0").sh(script);
+        assert_eq!(outcome.status, 125, "{}", outcome.stderr);
+        tree::run(&scene.path("dir"), "echo theirs > other; mv other f");
+        let resumed = resume(&scene);
+        resumed.expect(125, "somebody else has removed or replaced it (--resume with --force lets COMMAND win)");
+        assert!(resumed.stderr.contains(scene.path("dir/").to_str().unwrap()), "{}", resumed.stderr);
+        assert_eq!(read(&scene, "dir/f"), "theirs\n");
+        let forced = scene.run("try --resume --force --layer-dir .");
+        assert_eq!(forced.status, 0, "{script}: {}", forced.stderr);
+        let mine = if script.contains("echo") { "1\nmine\n" } else { "1\n" };
+        let (changed, placed) = (script.contains("echo"), script.contains(" g"));
+        assert_eq!(read(&scene, "dir/f"), if changed { mine } else { "theirs\n" }, "{script}");
+        if placed {
+            assert_eq!(read(&scene, "dir/g"), mine, "{script}");
+            assert_eq!(fs::metadata(scene.path("dir/g")).unwrap().mode() & 0o777, 0o600);
+        }
+        assert_eq!((layers(&scene), stage(&scene.path("dir"))), (Vec::new(), None));
+    }
+}
+
+/// Two layers: what is seen of the file system are two directories of it.
+#[test]
+fn two_parts_of_one_file_system_have_its_room_together() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    tree::run(
+        &scene.path(""),
+        "mkdir a b; mount -t tmpfs -o size=8M tmpfs dir; mkdir dir/a dir/b; mount --bind dir/a a; mount --bind dir/b b",
+    );
+    let _parts = [Mounted(scene.path("a")), Mounted(scene.path("b"))];
+    tree::run(&scene.path(""), "umount dir");
+    let outcome =
+        Try::new(&scene, "--yes --report=none").sh("for d in a b; do head -c 5M /dev/urandom > ../$d/f; done");
+    undone(&scene, &outcome, "bytes and has");
+    assert!(!scene.path("a/f").exists());
+}
+
 #[test]
 fn a_layer_that_cannot_be_finished_does_not_hold_up_others() {
     if !can_mount() {

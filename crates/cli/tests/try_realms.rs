@@ -95,6 +95,8 @@ fn what_is_made_in_a_project_belongs_to_it() {
         }
     }
 
+    nothing_odd_is_left(&scene, &project("odd", "true"));
+
     // A directory within another project, whose stage is in the other.
     assert!(python(&scene.path("dir"), SET_PROJECT, &[".", "7"]).is_some());
     let (native, tried) = (project("inner-native", PREPARE), project("inner-tried", PREPARE));
@@ -104,6 +106,37 @@ fn what_is_made_in_a_project_belongs_to_it() {
     assert_eq!(outcome.status, 0, "{}", outcome.stderr);
     assert_same(&comparable(manifest(&native), since), &comparable(manifest(&tried), since), "kept in another");
     assert_eq!(of(&tried), of(&native));
+}
+
+/// What is made in the directory itself has a name there for a moment: after a crash at this moment that name goes.
+fn nothing_odd_is_left(scene: &Scene, dir: &Path) {
+    let names = || -> Vec<String> {
+        let names = dir.read_dir().unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.starts_with(".speculator")).collect()
+    };
+    let (mut made, mut replaced) = (0, 0);
+    for operations in 0..12 {
+        let attempt = format!("--yes --report=none --crash-after={operations}");
+        let attempt = Try::new(scene, &attempt);
+        if attempt.sh("cd odd; echo new > new").status == 125 {
+            made += names().len();
+            let layer = scene.names().into_iter().find(|name| name.ends_with(".layer")).unwrap();
+            let given_up = scene.run(&format!("try --give-up {layer}"));
+            assert_eq!((given_up.status, names()), (0, Vec::new()), "after {operations}: {}", given_up.stderr);
+        }
+        tree::run(dir, "rm -f new program; cp /bin/sleep program");
+        // The new one takes its name as long as it is being run.
+        let mut running = Command::new(dir.join("program")).arg("1000").spawn().unwrap();
+        let status = attempt.sh("cd odd; echo more >> program").status;
+        replaced += names().len();
+        running.kill().unwrap();
+        running.wait().unwrap();
+        if status == 125 {
+            let resumed = resume(scene);
+            assert_eq!((resumed.status, names()), (0, Vec::new()), "after {operations}: {}", resumed.stderr);
+        }
+    }
+    assert!(made > 0 && replaced > 0, "{made} and {replaced}");
 }
 
 /// Without us a rename says EXDEV, and mv(1) copies.

@@ -28,6 +28,8 @@ pub struct Manner<'a> {
     pub stage: &'a str,
     /// After a crash: what is there already was made by us.
     pub again: bool,
+    /// COMMAND's wins over what somebody else has removed or replaced.
+    pub force: bool,
     pub fuse: &'a Fuse,
     /// What is mounted for everybody else.
     pub mounts: &'a RefCell<Table>,
@@ -38,8 +40,10 @@ pub fn apply(plan: &FileSystemPlan, lower: &Path, layer: &Path, manner: &Manner<
     let failed = |error| (plan.mount_point.0.clone(), error);
     let record = Record::open(layer).map_err(failed)?;
     let mut known = record.read().map_err(failed)?;
-    if known.progress == Progress::AllDone {
-        return Ok(());
+    match known.progress {
+        Progress::AllDone => return Ok(()),
+        Progress::GivenUp => return Err(failed(io::Error::other("it is given up"))),
+        Progress::Begun | Progress::ContentsDone => {}
     }
     let root = open_directory(lower).map_err(failed)?;
     let mut apply = Apply { plan, lower, layer, manner, root, stage: None };
@@ -47,6 +51,7 @@ pub fn apply(plan: &FileSystemPlan, lower: &Path, layer: &Path, manner: &Manner<
     if known.progress == Progress::Begun {
         let (stage, ino) = match apply.stage.take() {
             Some(stage) => {
+                leave_project(stage.as_fd()).map_err(failed)?;
                 let ino = object::stat(stage.as_fd()).map_err(failed)?.st_ino;
                 (stage, ino)
             }
@@ -60,6 +65,9 @@ pub fn apply(plan: &FileSystemPlan, lower: &Path, layer: &Path, manner: &Manner<
         apply.holds()?;
         apply.each(&plan.steps, Apply::step, Step::at)?;
         apply.each(&plan.contents, Apply::contents, |contents| &contents.at)?;
+        if manner.again {
+            apply.remove_unfinished()?;
+        }
         apply.burn();
         // Behind this nothing tells any more what was done, and others change what is there.
         rustix::fs::syncfs(&apply.root).map_err(|error| failed(error.into()))?;
@@ -75,6 +83,19 @@ pub fn apply(plan: &FileSystemPlan, lower: &Path, layer: &Path, manner: &Manner<
     record.write(known).map_err(failed)
 }
 
+/// The end of a plan that nobody will finish: what COMMAND made, and what has no name yet, goes. True if something else
+/// is in the stage; it stays there.
+pub fn leave(plan: &FileSystemPlan, lower: &Path, layer: &Path, manner: &Manner<'_>) -> Result<bool, Failed> {
+    let failed = |error| (plan.mount_point.0.clone(), error);
+    let known = Record::open(layer).and_then(|record| record.read()).map_err(failed)?;
+    let root = open_directory(lower).map_err(failed)?;
+    let apply = Apply { plan, lower, layer, manner, root, stage: None };
+    apply.remove_unfinished()?;
+    let is_left = apply.leave_stage(known).map_err(failed)?;
+    rustix::fs::syncfs(&apply.root).map_err(|error| failed(error.into()))?;
+    Ok(is_left)
+}
+
 /// Ends this process after so many operations, as a crash would: for the test that a crash can be recovered from.
 #[derive(Debug, Default)]
 pub struct Fuse(std::cell::Cell<Option<u64>>);
@@ -85,7 +106,8 @@ impl Fuse {
         Fuse(std::cell::Cell::new(operations))
     }
 
-    fn burn(&self) {
+    /// One more is done.
+    pub fn burn(&self) {
         match self.0.get() {
             Some(0) => sys::exit_now(125),
             left => self.0.set(left.map(|left| left - 1)),
@@ -129,8 +151,54 @@ impl Apply<'_> {
             _ if is_private && is_it => Ok(Some(stage)),
             Progress::Begun => Err(io::Error::other(format!("{} there was made by somebody else", self.manner.stage))),
             // It is not needed any more.
-            Progress::ContentsDone | Progress::AllDone => Ok(None),
+            Progress::ContentsDone | Progress::AllDone | Progress::GivenUp => Ok(None),
         }
+    }
+
+    /// What COMMAND made leaves the stage, and the stage goes if nothing else is in it. Whether it stays.
+    fn leave_stage(&self, known: Known) -> io::Result<bool> {
+        let name = Path::new(self.manner.stage);
+        let stage = match beneath(self.root.as_fd(), name) {
+            Err(error) if is_elsewhere(&error) => return Ok(false),
+            stage => stage?,
+        };
+        let remove = || rustix::fs::unlinkat(&self.root, name, AtFlags::REMOVEDIR);
+        if known.stage != Some(object::stat(stage.as_fd())?.st_ino) {
+            // Ours only if a crash came before its number was noted: it is empty then.
+            let _ = remove();
+            return Ok(false);
+        }
+        for entry in rustix::fs::Dir::read_from(object::reopen(stage.as_fd(), false)?)? {
+            let entry = entry?;
+            let begins = |own: &&str| entry.file_name().to_bytes().starts_with(own.as_bytes());
+            if ["new-", "again-", "busy-"].iter().any(begins) {
+                // What cannot be removed keeps the stage, which is named.
+                let _ = rustix::fs::unlinkat(&stage, entry.file_name(), AtFlags::empty());
+            }
+        }
+        Ok(remove().is_err())
+    }
+
+    /// What a crash has left where it was made, on its way into the stage (see [`Apply::make_there`]).
+    fn remove_unfinished(&self) -> Result<(), Failed> {
+        let FileSystemPlan { steps, contents, .. } = self.plan;
+        let created = steps.iter().enumerate().filter_map(|(number, step)| match step {
+            Step::Create { at, .. } => Some((new_name(number), at)),
+            _ => None,
+        });
+        let replaced = contents.iter().enumerate().map(|(number, contents)| (busy_name(number), &contents.at));
+        for (made, at) in created.chain(replaced) {
+            // Where the directory is another one by now, nothing was made in it.
+            let Ok(Some((dir, _))) = self.parent(at) else { continue };
+            remove_if_there(dir.as_fd(), &self.unfinished(&made))
+                .map_err(|error| (self.plan.mount_point.join(&at.0).with_file_name(self.unfinished(&made)), error))?;
+        }
+        Ok(())
+    }
+
+    /// What it is called there.
+    fn unfinished(&self, made: &Path) -> PathBuf {
+        PathBuf::from(format!("{}-{}", self.manner.stage, made.display()))
     }
 
     /// A new one, for nobody else, and its number.
@@ -140,7 +208,7 @@ impl Apply<'_> {
         let stage = beneath(self.root.as_fd(), name)?;
         let ino = object::stat(stage.as_fd())?.st_ino;
         // What goes can be of any project.
-        sys::leave_project(object::reopen(stage.as_fd(), false)?.as_fd())?;
+        leave_project(stage.as_fd())?;
         Ok((stage, ino))
     }
 
@@ -181,7 +249,8 @@ impl Apply<'_> {
         for (number, hold) in self.plan.holds.iter().enumerate() {
             match hold {
                 Hold::File { handle, ino } => {
-                    self.hold_file(number, handle, *ino).map_err(|error| (self.plan.mount_point.0.clone(), error))?;
+                    let at = || self.plan.mount_point.join(self.plan.place_of(number).map_or(Path::new(""), |at| at));
+                    self.hold_file(number, handle, *ino).map_err(|error| (at(), error))?;
                 }
                 Hold::Directory { from, ino } => directories.push((number, from, *ino)),
             }
@@ -196,12 +265,30 @@ impl Apply<'_> {
 
     fn hold_file(&self, number: usize, handle: &Handle, ino: u64) -> io::Result<()> {
         let name = hold_name(number);
-        if self.manner.again && ino_of(self.stage()?, &name)? == Some(ino) {
+        let held = ino_of(self.stage()?, &name)?;
+        if self.manner.again && (held == Some(ino) || self.manner.force && held.is_some()) {
             return Ok(());
         }
         self.burn();
-        let file = self.open(handle, libc::O_PATH)?;
+        let file = match self.open(handle, libc::O_PATH) {
+            Err(error) if self.manner.again && error.raw_os_error() == Some(libc::ESTALE) => {
+                return match self.plan.place_of(number) {
+                    Some(at) if self.manner.force => self.make_held(&name, at),
+                    _ => Err(is_gone()),
+                };
+            }
+            file => file?,
+        };
         Ok(rustix::fs::linkat(file, "", self.stage()?, &name, AtFlags::EMPTY_PATH)?)
+    }
+
+    /// Of what somebody else has removed since, COMMAND's copy is held.
+    fn make_held(&self, name: &Path, at: &Path) -> io::Result<()> {
+        let source = object::open(&self.layer.join("upper").join(at))?;
+        let unfinished = Path::new("new-held");
+        remove_if_there(self.stage()?, unfinished)?;
+        object::create_like(source.as_fd(), self.stage()?, unfinished)?;
+        rename(self.stage()?, unfinished, self.stage()?, name)
     }
 
     fn hold_directory(&self, number: usize, from: &Rel, ino: u64) -> io::Result<()> {
@@ -245,6 +332,10 @@ impl Apply<'_> {
         let held = hold_name(number);
         match &self.plan.holds[number] {
             Hold::File { ino, .. } if found == Some(*ino) => Ok(()),
+            // Made by `make_held`.
+            Hold::File { .. } if self.manner.force && found.is_some() && found == ino_of(self.stage()?, &held)? => {
+                Ok(())
+            }
             Hold::File { .. } => Ok(rustix::fs::linkat(self.stage()?, held, dir, name, AtFlags::empty())?),
             Hold::Directory { .. } if ino_of(self.stage()?, &held)?.is_none() => Ok(()),
             Hold::Directory { .. } => rename(self.stage()?, &held, dir, name),
@@ -253,7 +344,7 @@ impl Apply<'_> {
 
     /// Complete before it has its name.
     fn create(&self, number: usize, source: &Rel, dir: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
-        let made = PathBuf::from(format!("new-{number}"));
+        let made = new_name(number);
         let source = object::open(&self.layer.join(&source.0))?;
         self.make(source.as_fd(), &made, dir)?;
         self.burn();
@@ -280,12 +371,15 @@ impl Apply<'_> {
     /// The same for a directory that only takes what was made in it, as it is of a project or encrypted (see `realm`):
     /// there it has a name that nobody else gives until it is complete, and is in the stage.
     fn make_there(&self, source: BorrowedFd<'_>, made: &Path, dir: BorrowedFd<'_>) -> io::Result<()> {
-        let unfinished = PathBuf::from(format!("{}-{}", self.manner.stage, made.display()));
+        let unfinished = self.unfinished(made);
         remove_if_there(dir, &unfinished)?;
-        object::create_like(source, dir, &unfinished)?;
-        self.burn();
-        remove_if_there(self.stage()?, made)?;
-        rename(dir, &unfinished, self.stage()?, made).inspect_err(|_| {
+        let finished = || {
+            object::create_like(source, dir, &unfinished)?;
+            self.burn();
+            remove_if_there(self.stage()?, made)?;
+            rename(dir, &unfinished, self.stage()?, made)
+        };
+        finished().inspect_err(|_| {
             let _ = rustix::fs::unlinkat(dir, &unfinished, AtFlags::empty());
         })
     }
@@ -294,7 +388,7 @@ impl Apply<'_> {
     /// and not its attributes, and where writing to the disk has failed, they are in memory only: as long as nobody has
     /// changed the file since, it gets its contents again.
     fn find_created(&self, number: usize, source: &Rel, found: Option<u64>) -> io::Result<()> {
-        let made = PathBuf::from(format!("new-{number}"));
+        let made = new_name(number);
         if ino_of(self.stage()?, &made)? != found {
             return Err(rustix::io::Errno::EXIST.into());
         }
@@ -325,7 +419,10 @@ impl Apply<'_> {
             Err(error) if self.manner.again && error.raw_os_error() == Some(libc::ESTALE) => {
                 return match self.find_replaced(contents, source.as_fd())? {
                     true => self.replace(number, contents),
-                    false => Err(error),
+                    // A name that COMMAND did not use: nothing of COMMAND's has it.
+                    false if self.manner.force && !contents.source.starts_with("upper") => Ok(()),
+                    false if self.manner.force => self.replace(number, contents),
+                    false => Err(is_gone()),
                 };
             }
             target => target?,
@@ -371,7 +468,7 @@ impl Apply<'_> {
     }
 
     fn replace(&self, number: usize, contents: &Contents) -> io::Result<()> {
-        let made = PathBuf::from(format!("busy-{number}"));
+        let made = busy_name(number);
         let source = object::open(&self.layer.join(&contents.source.0))?;
         let Some((dir, name)) = self.parent(&contents.at)? else { return Err(io::ErrorKind::NotFound.into()) };
         self.make(source.as_fd(), &made, dir.as_fd())?;
@@ -429,8 +526,26 @@ impl Apply<'_> {
     }
 }
 
+/// Of a directory that is held.
+fn leave_project(dir: BorrowedFd<'_>) -> io::Result<()> {
+    sys::leave_project(object::reopen(dir, false)?.as_fd())
+}
+
+/// Nothing tells whether it is what COMMAND has seen.
+fn is_gone() -> io::Error {
+    io::Error::other("somebody else has removed or replaced it (--resume with --force lets COMMAND win)")
+}
+
 fn hold_name(number: usize) -> PathBuf {
     PathBuf::from(format!("held-{number}"))
+}
+
+fn new_name(number: usize) -> PathBuf {
+    PathBuf::from(format!("new-{number}"))
+}
+
+fn busy_name(number: usize) -> PathBuf {
+    PathBuf::from(format!("busy-{number}"))
 }
 
 fn open_directory(path: &Path) -> io::Result<OwnedFd> {

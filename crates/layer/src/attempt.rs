@@ -4,7 +4,7 @@
 use procfs::mountinfo::{self, Mount, Table};
 use procfs::{MagicLink, ProcessId, Status};
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
@@ -173,11 +173,8 @@ impl Attempt {
         let left = processes_of(started.first);
         sys::kill(started.first, libc::SIGKILL);
         let _ = sys::wait_for(started.first);
-        started.leave_terminal();
         // Also if COMMAND could not be started.
-        if let Some(input) = started.input.take() {
-            input.give_back();
-        }
+        started.give_back();
         let (status, decided) = result?;
         let printed = started.collector.finish().map_err(set_up("what was printed"))?;
         self.view.close().map_err(set_up("unmounting the view"))?;
@@ -211,8 +208,13 @@ impl Attempt {
         if let (Some((path, _)), false) = (changes.conflicts.first(), force) {
             return Err(LayerError::Conflict { count: changes.conflicts.len(), path: path.clone() });
         }
+        // Some layers are over parts of one file system.
+        let mut together: HashMap<u64, u64> = HashMap::new();
         for (number, needed) in changes.needed {
             let layer = self.layer(number);
+            let needed_there = together.entry(layer.home.dev).or_default();
+            *needed_there += needed;
+            let needed = *needed_there;
             let room = rustix::fs::statvfs(&layer.lower).map_err(|error| intent("room")(error.into()))?;
             let free = room.f_bfree * room.f_frsize;
             if needed > free {
@@ -233,7 +235,7 @@ impl Attempt {
             Some(layer) => LayerError::Partly { path: layer.clone(), source, layer },
         })?;
         let fuse = Fuse::new(crash_after);
-        let manner = Manner { stage: &plan.stage, again: false, fuse: &fuse, mounts: &self.mounts };
+        let manner = Manner { stage: &plan.stage, again: false, force, fuse: &fuse, mounts: &self.mounts };
         for file_system in &plan.file_systems {
             let layer = self.layer(file_system.layer);
             crate::apply::apply(file_system, &layer.lower, &layer.layer, &manner)
@@ -485,18 +487,21 @@ fn start(options: &mut TryOptions, view: &View, found: Found) -> Result<Started,
     };
     let opened = started.open_gate(options, users).map_err(end);
     if opened.is_err() {
-        started.leave_terminal();
+        started.give_back();
     }
     opened.map(|()| started)
 }
 
 impl Started {
-    /// Everybody inside is gone.
-    fn leave_terminal(&mut self) {
+    /// Everybody inside is gone: the terminal, and what COMMAND has not read, are for others.
+    fn give_back(&mut self) {
         self.questions = None;
         self.phase.join_terminal(None);
         if let Some(carrier) = self.carrier.take() {
             carrier.finish();
+        }
+        if let Some(input) = self.input.take() {
+            input.give_back();
         }
     }
 

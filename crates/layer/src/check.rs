@@ -160,18 +160,12 @@ impl<'a> Check<'a> {
                 Hold::File { handle, .. } => {
                     let file = self.open(handle).and_then(|file| object::is_protected(file.as_fd()));
                     if file.is_ok_and(|is_protected| is_protected) {
-                        return Err(self.no(self.place_of(number), PROTECTED));
+                        return Err(self.no(self.plan.place_of(number).map_or(Path::new(""), |at| at), PROTECTED));
                     }
                 }
             }
         }
         Ok(())
-    }
-
-    /// The name that what is held gets.
-    fn place_of(&self, held: usize) -> &Path {
-        let is_it = |step: &&Step| matches!(step, Step::Place { hold, .. } if *hold == held);
-        self.plan.steps.iter().find(is_it).map_or(Path::new(""), |step| step.at())
     }
 
     /// What leaves its place, to be removed or for another one.

@@ -49,7 +49,7 @@ pub enum LayerError {
         source: io::Error,
     },
     /// Everything inside was killed by somebody.
-    #[error("the first process of the try was killed; everything was undone")]
+    #[error("the first process of the try was killed; everything was undone, see dmesg (out of memory?)")]
     InsideDied,
     /// What COMMAND did cannot be read from the layer.
     #[error("cannot tell what changed at {}: {}; everything was undone", path.display(), why(source))]
@@ -126,6 +126,17 @@ pub enum LayerError {
     /// A layer that nobody wants to finish.
     #[error("cannot give up {}: {what}; it was left as it is", layer.display())]
     GiveUp {
+        /// The layer's image.
+        layer: PathBuf,
+        /// Why not.
+        what: String,
+    },
+    /// The same, behind the moment from which nobody can finish it.
+    #[error(
+        "given up only in part: {what}; remove the cause, then run speculator try --give-up {} once more",
+        layer.display()
+    )]
+    GivenUpInPart {
         /// The layer's image.
         layer: PathBuf,
         /// Why not.

@@ -83,7 +83,13 @@ impl LayerImage {
             tries += 1;
             std::thread::sleep(LOCK_PAUSE);
         }
-        let dir_path = path.parent().unwrap_or(Path::new("/")).to_owned();
+        // Whoever had it has finished, and has taken its name away.
+        if file.metadata()?.nlink() == 0 {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        // Of a name alone it is the working directory.
+        let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+        let dir_path = parent.unwrap_or(Path::new(".")).to_owned();
         let name = path.file_name().map(PathBuf::from);
         Ok(LayerImage { file, dir: File::open(&dir_path)?, dir_path, name })
     }

@@ -20,6 +20,8 @@ pub struct Input {
     reader: OwnedFd,
     writer: OwnedFd,
     source: Source,
+    /// Where what is taken goes.
+    nowhere: File,
     stopped: io::PipeReader,
     stop: io::PipeWriter,
 }
@@ -39,6 +41,7 @@ enum Source {
 pub struct Copying {
     reader: OwnedFd,
     source: Source,
+    nowhere: File,
     stop: io::PipeWriter,
     /// How many bytes were copied that COMMAND has or had, and that were not taken from where they came from.
     copier: JoinHandle<u64>,
@@ -70,25 +73,27 @@ pub fn prepare(is_terminal: bool) -> io::Result<(OwnedFd, Option<Input>)> {
         rustix::pipe::fcntl_setpipe_size(&writer, rustix::param::page_size())?;
     }
     let (stopped, stop) = io::pipe()?;
-    Ok((reader.try_clone()?, Some(Input { reader, writer, source, stopped, stop })))
+    let nowhere = File::options().write(true).open("/dev/null")?;
+    Ok((reader.try_clone()?, Some(Input { reader, writer, source, nowhere, stopped, stop })))
 }
 
 impl Input {
     /// COMMAND may begin to read.
     pub fn start(self) -> io::Result<Copying> {
-        let Input { reader, writer, source, stopped, stop } = self;
+        let Input { reader, writer, source, nowhere, stopped, stop } = self;
+        let copiers = nowhere.try_clone()?;
         let copier = std::thread::Builder::new().spawn(move || match source {
             Source::File(_) | Source::Other => copy(&writer, &stopped),
-            Source::Pipe | Source::Socket => show(source, &writer, &stopped),
+            Source::Pipe | Source::Socket => show(source, &writer, &copiers, &stopped),
         })?;
-        Ok(Copying { reader, source, stop, copier })
+        Ok(Copying { reader, source, nowhere, stop, copier })
     }
 }
 
 impl Copying {
     /// What COMMAND did not read is there for whoever reads next. Nobody who could read it is there any more.
     pub fn give_back(self) {
-        let Copying { reader, source, stop, copier } = self;
+        let Copying { reader, source, nowhere, stop, copier } = self;
         drop(stop);
         match source {
             Source::File(begun_at) => {
@@ -100,7 +105,7 @@ impl Copying {
             Source::Pipe | Source::Socket => {
                 let shown = copier.join().unwrap_or(0);
                 let unread = rustix::io::ioctl_fionread(&reader).unwrap_or(0);
-                take(shown.saturating_sub(unread));
+                let _ = take(source, rustix::stdio::stdin(), &nowhere, shown.saturating_sub(unread));
             }
             // It ends when it can be read.
             Source::Other => {}
@@ -123,47 +128,71 @@ fn copy(writer: &OwnedFd, stopped: &io::PipeReader) -> u64 {
 }
 
 /// Copies what comes, and takes it when it was read. How much was not taken.
-fn show(source: Source, writer: &OwnedFd, stopped: &io::PipeReader) -> u64 {
+///
+/// Nothing here waits for our standard input but `await_one`: others may read there as well, and take what has just
+/// been seen.
+fn show(source: Source, writer: &OwnedFd, nowhere: &File, stopped: &io::PipeReader) -> u64 {
     let stdin = rustix::stdio::stdin();
-    while await_one(stdin, PollFlags::IN, stopped) {
-        match look(source, writer) {
-            Err(Errno::INTR | Errno::AGAIN) => {}
+    loop {
+        // First of all: of a FIFO that nobody has opened for writing yet, poll(2) would not say that it has ended.
+        match look(source, stdin, writer) {
             Ok(shown @ 1..) => {
                 if !await_one(writer.as_fd(), PollFlags::OUT, stopped) {
                     return shown;
                 }
-                take(shown);
+                if take(source, stdin, nowhere, shown).is_err() {
+                    return 0;
+                }
             }
-            _ => break,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) if await_one(stdin, PollFlags::IN, stopped) => {}
+            _ => return 0,
         }
     }
-    0
 }
 
-/// Copies what is there into a pipe that is empty.
-fn look(source: Source, writer: &OwnedFd) -> Result<u64, Errno> {
-    const MOST: usize = 4096;
-    let stdin = rustix::stdio::stdin();
+const PIECE: usize = 4096;
+
+/// Copies what is there into a pipe that is empty; EAGAIN if nothing is.
+fn look(source: Source, from: BorrowedFd<'_>, writer: &OwnedFd) -> Result<u64, Errno> {
     if let Source::Pipe = source {
-        return rustix::pipe::tee(stdin, writer, MOST, SpliceFlags::empty()).map(|len| len as u64);
+        return look_into_pipe(from, writer);
     }
-    let mut buffer = [0; MOST];
-    let (len, _) = rustix::net::recv(stdin, &mut buffer[..], RecvFlags::PEEK)?;
+    let mut buffer = [0; PIECE];
+    let (len, _) = rustix::net::recv(from, &mut buffer[..], RecvFlags::PEEK | RecvFlags::DONTWAIT)?;
     write_all(writer, &buffer[..len]).map(|()| len as u64)
 }
 
-/// Takes so much of what was looked at from our standard input.
-fn take(mut len: u64) {
-    let mut buffer = [0; 4096];
-    // Somebody else may have taken it.
-    while len > 0 && is_ready(rustix::stdio::stdin()) {
-        let most = buffer.len().min(usize::try_from(len).unwrap_or(usize::MAX));
-        match rustix::io::read(rustix::stdio::stdin(), &mut buffer[..most]) {
-            Ok(taken @ 1..) => len -= taken as u64,
-            Err(Errno::INTR) => {}
-            _ => return,
+fn look_into_pipe(from: BorrowedFd<'_>, writer: &OwnedFd) -> Result<u64, Errno> {
+    // tee(2) answers 0 at the end, and also if another reader takes what is there in the middle of the call.
+    const TRIES: u32 = 16;
+    for _ in 0..TRIES {
+        let shown = rustix::pipe::tee(from, writer, PIECE, SpliceFlags::NONBLOCK)?;
+        if shown > 0 {
+            return Ok(shown as u64);
         }
     }
+    Ok(0)
+}
+
+/// Takes so much of what was looked at, as far as nobody else has taken it.
+fn take(source: Source, from: BorrowedFd<'_>, nowhere: &File, mut len: u64) -> Result<(), Errno> {
+    let mut buffer = [0; PIECE];
+    while len > 0 {
+        let most = PIECE.min(usize::try_from(len).unwrap_or(PIECE));
+        let taken = match source {
+            // A read(2) of a pipe could wait.
+            Source::Pipe => rustix::pipe::splice(from, None, nowhere, None, most, SpliceFlags::NONBLOCK),
+            _ => rustix::net::recv(from, &mut buffer[..most], RecvFlags::DONTWAIT).map(|(len, _)| len),
+        };
+        match taken {
+            Ok(0) | Err(Errno::AGAIN) => break,
+            Ok(taken) => len = len.saturating_sub(taken as u64),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 fn write_all(writer: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
@@ -193,4 +222,46 @@ fn await_one(fd: BorrowedFd<'_>, event: PollFlags, stopped: &io::PipeReader) -> 
 fn is_ready(fd: BorrowedFd<'_>) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+
+    /// What another reader has taken since poll(2) has shown it. If one of them waited, this would never end.
+    #[test]
+    fn nothing_waits_for_what_is_not_there_any_more() {
+        let nowhere = File::options().write(true).open("/dev/null").unwrap();
+        let (_reader, writer) = io::pipe().unwrap();
+        let writer = writer.into();
+        let (from, into) = io::pipe().unwrap();
+        let (near, far) = std::os::unix::net::UnixStream::pair().unwrap();
+        for (source, from) in [(Source::Pipe, from.as_fd()), (Source::Socket, near.as_fd())] {
+            assert_eq!(look(source, from, &writer), Err(Errno::AGAIN), "{source:?}");
+            assert_eq!(take(source, from, &nowhere, 1), Ok(()), "{source:?}");
+        }
+        drop((into, far));
+        for (source, from) in [(Source::Pipe, from.as_fd()), (Source::Socket, near.as_fd())] {
+            assert_eq!(look(source, from, &writer), Ok(0), "{source:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_looked_at_is_there_until_it_is_taken() {
+        let nowhere = File::options().write(true).open("/dev/null").unwrap();
+        let (mut reader, writer) = io::pipe().unwrap();
+        let writer = writer.into();
+        let (mut from, mut into) = io::pipe().unwrap();
+        into.write_all(b"12345").unwrap();
+        assert_eq!(look(Source::Pipe, from.as_fd(), &writer), Ok(5));
+        let mut seen = [0; 5];
+        reader.read_exact(&mut seen).unwrap();
+        assert_eq!(&seen, b"12345");
+        take(Source::Pipe, from.as_fd(), &nowhere, 3).unwrap();
+        drop(into);
+        let mut left = String::new();
+        from.read_to_string(&mut left).unwrap();
+        assert_eq!(left, "45");
+    }
 }

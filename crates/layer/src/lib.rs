@@ -19,6 +19,7 @@ mod changes;
 mod check;
 mod error;
 mod gate;
+mod give_up;
 mod held;
 mod image;
 mod input;
@@ -40,9 +41,10 @@ pub use attempt::{Attempt, LeftRunning, Network, Ran, TryOptions};
 pub use changes::{Aspect, Change, Changes, Kind, What};
 pub use error::LayerError;
 pub use gate::{Asker, Reached, Verdict};
+pub use give_up::{give_up, GivenUp, Left};
 pub use held::Stream;
 pub use record::Progress;
-pub use recover::{give_up, interrupted, left_behind, progress, resume, Part};
+pub use recover::{interrupted, left_behind, progress, resume, Part, Whereabouts};
 pub use view::root_can_have_a_layer;
 
 /// What an error says of itself, without the number that Rust puts behind it.

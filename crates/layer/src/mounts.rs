@@ -68,7 +68,20 @@ pub fn places() -> io::Result<Vec<Place>> {
         let files_dev = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
         Some(Place { treatment: treatment(&mount, is_dir), files_dev, mount })
     };
-    Ok(mountinfo::read()?.into_iter().filter_map(seen).collect())
+    let mut places: Vec<Place> = mountinfo::read()?.into_iter().filter_map(seen).collect();
+    leave_what_is_on_processes(&mut places);
+    Ok(places)
+}
+
+/// Wherever processes are seen: what is mounted there would be on a directory that will not be there.
+fn leave_what_is_on_processes(places: &mut [Place]) {
+    let is_of_processes = |place: &&Place| place.mount.fs_type == "proc" && place.treatment == Treatment::Fresh;
+    let found: Vec<PathBuf> =
+        places.iter().filter(is_of_processes).map(|place| place.mount.mount_point.clone()).collect();
+    let is_on = |at: &Path| found.iter().any(|processes| at != processes && at.starts_with(processes));
+    for place in places.iter_mut().filter(|place| is_on(&place.mount.mount_point)) {
+        place.treatment = Treatment::Leave;
+    }
 }
 
 /// Whether it is there still, and nothing is on it.
@@ -86,8 +99,10 @@ fn treatment(mount: &Mount, is_dir: bool) -> Treatment {
     let below = |dir: &str| mount.mount_point.starts_with(dir);
     let read_only = mount.mount_options.split(',').any(|option| option == "ro") || mount.has_fs_option("ro");
     match mount.fs_type.as_str() {
-        "proc" if mount.mount_point == Path::new("/proc") => Treatment::Fresh,
-        _ if below("/proc") => Treatment::Leave,
+        _ if below("/proc") && mount.mount_point != Path::new("/proc") => Treatment::Leave,
+        // Also in a root for chroot(1): through the links there, COMMAND would be in what others see, without a layer.
+        "proc" if mount.root == Path::new("/") => Treatment::Fresh,
+        "proc" => Treatment::Leave,
         "devpts" if mount.mount_point == Path::new("/dev/pts") => Treatment::Fresh,
         "devpts" | "autofs" | "nsfs" => Treatment::Leave,
         "mqueue" => Treatment::Fresh,
@@ -163,12 +178,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_mounted_on_the_processes_of_another_root_is_left() {
+        let fresh = |line: &str| Place { treatment: Treatment::Fresh, ..place(line, 1) };
+        let mut places = [
+            fresh("1 0 0:4 / /srv/proc rw - proc proc rw"),
+            place("2 1 0:5 / /srv/proc/acpi rw - tmpfs tmpfs rw", 2),
+            place("3 0 0:5 / /srv/process rw - tmpfs tmpfs rw", 2),
+        ];
+        leave_what_is_on_processes(&mut places);
+        let found = places.map(|place| place.treatment);
+        assert_eq!(found, [Treatment::Fresh, Treatment::Leave, Treatment::Layer]);
+    }
+
+    #[test]
     fn what_is_made_of_each() {
         let judge = |line: &str, is_dir| treatment(&mount(line), is_dir);
         let check = |line: &str, expected: Treatment| assert_eq!(judge(line, true), expected, "{line}");
         check("1 0 8:1 / / rw - ext4 /dev/sda1 rw", Treatment::Layer);
         check("1 0 8:1 / / ro - ext4 /dev/sda1 rw", Treatment::ReadOnly(None));
         check("1 0 0:4 / /proc rw - proc proc rw", Treatment::Fresh);
+        check("1 0 0:4 / /srv/root/proc rw - proc proc rw", Treatment::Fresh);
+        check("1 0 0:4 /1/root /srv/outside rw - proc proc rw", Treatment::Leave);
         check("1 0 0:4 / /proc/sys/fs/binfmt_misc rw - binfmt_misc x rw", Treatment::Leave);
         check("1 0 0:5 / /sys/fs/cgroup rw - tmpfs tmpfs rw", Treatment::ReadOnly(None));
         check("1 0 0:6 / / rw - nfs4 host:/x rw", Treatment::ReadOnly(Some("a file system that cannot have a layer")));

@@ -183,4 +183,10 @@ impl FileSystemPlan {
         let Self { holds, steps, contents, directories, .. } = self;
         holds.is_empty() && steps.is_empty() && contents.is_empty() && directories.is_empty()
     }
+
+    /// The first name that what is held gets.
+    pub fn place_of(&self, held: usize) -> Option<&Rel> {
+        let is_it = |step: &&Step| matches!(step, Step::Place { hold, .. } if *hold == held);
+        self.steps.iter().find(is_it).map(Step::at)
+    }
 }

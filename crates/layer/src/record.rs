@@ -18,6 +18,8 @@ pub enum Progress {
     ContentsDone,
     /// Everything, for good.
     AllDone,
+    /// Nobody will do the rest: what is in the stage may be gone, so that nothing tells any more what was done.
+    GivenUp,
 }
 
 /// What is known.
@@ -81,6 +83,7 @@ impl Known {
             0 => Progress::Begun,
             1 => Progress::ContentsDone,
             2 => Progress::AllDone,
+            3 => Progress::GivenUp,
             _ => return None,
         };
         Some(Known { progress, stage: number(second).filter(|&ino| ino != 0) })
@@ -97,11 +100,11 @@ mod tests {
         Record::create(dir.path()).unwrap();
         let record = Record::open(dir.path()).unwrap();
         assert_eq!(record.read().unwrap(), Known { progress: Progress::Begun, stage: None });
-        for progress in [Progress::Begun, Progress::ContentsDone, Progress::AllDone] {
+        for progress in [Progress::Begun, Progress::ContentsDone, Progress::AllDone, Progress::GivenUp] {
             let known = Known { progress, stage: Some(u64::MAX) };
             record.write(known).unwrap();
             assert_eq!(Record::open(dir.path()).unwrap().read().unwrap(), known);
         }
-        assert_eq!(Known::from_bytes([3; LEN]), None);
+        assert_eq!(Known::from_bytes([4; LEN]), None);
     }
 }

@@ -1,5 +1,5 @@
-//! A try whose keeping was interrupted, by a crash or for want of room, is finished here, or given up: its layer has a
-//! name and holds the plan.
+//! A try whose keeping was interrupted, by a crash or for want of room, is finished here: its layer has a name and
+//! holds the plan.
 
 use std::cell::RefCell;
 use std::ffi::OsStr;
@@ -24,16 +24,21 @@ pub fn interrupted(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;
-        let name = entry.file_name();
-        if LayerImage::is_roots(&entry.metadata()?) && is_name_of_layer(&name) {
-            found.push(entry.path());
+        if !is_name_of_layer(&entry.file_name()) {
+            continue;
+        }
+        match entry.metadata() {
+            Ok(metadata) if LayerImage::is_roots(&metadata) => found.push(entry.path()),
+            // Whoever was keeping it has finished.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
     }
     found.sort();
     Ok(found)
 }
 
-fn is_name_of_layer(name: &OsStr) -> bool {
+pub(crate) fn is_name_of_layer(name: &OsStr) -> bool {
     name.to_str().is_some_and(|name| name.starts_with(NAME_PREFIX) && name.ends_with(NAME_SUFFIX))
 }
 
@@ -55,66 +60,47 @@ pub struct Part {
     pub progress: Progress,
 }
 
+/// What is known of a layer that has a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whereabouts {
+    /// How far it is.
+    Parts(Vec<Part>),
+    /// Somebody is keeping it now.
+    BeingKept,
+    /// It is not there any more.
+    Gone,
+}
+
 /// How far each of them is. Call it from a process with one thread.
-pub fn progress(layers: &[PathBuf]) -> Result<Vec<Result<Vec<Part>, LayerError>>, LayerError> {
+pub fn progress(layers: &[PathBuf]) -> Result<Vec<Result<Whereabouts, LayerError>>, LayerError> {
     let scratch = workplace()?;
     Ok(layers.iter().map(|layer| progress_of(layer, &scratch)).collect())
 }
 
-fn progress_of(layer: &Path, scratch: &Path) -> Result<Vec<Part>, LayerError> {
-    let (_image, plan) = open(layer, scratch)?;
+fn progress_of(layer: &Path, scratch: &Path) -> Result<Whereabouts, LayerError> {
+    let image = match LayerImage::open(layer) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Whereabouts::BeingKept),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Whereabouts::Gone),
+        image => image,
+    };
     let mounted = scratch.join("image");
     let part = |part: &FileSystemPlan| -> io::Result<Part> {
         let known = Record::open(&mounted.join(part.layer.to_string()))?.read()?;
         let steps = part.holds.len() + part.steps.len() + part.contents.len() + part.directories.len();
         Ok(Part { mount_point: part.mount_point.to_path_buf(), steps, progress: known.progress })
     };
-    let parts = plan.and_then(|plan| plan.file_systems.iter().map(part).collect::<io::Result<Vec<_>>>());
-    let _ = rustix::mount::unmount(&mounted, UnmountFlags::DETACH);
-    parts.map_err(|error| LayerError::Resume { layer: layer.to_owned(), what: crate::why(&error) })
-}
-
-/// Removes a layer that will not be finished. What was carried out stays. The directories that hold what had to make
-/// room, or was about to get another name; `None` if the plan cannot be read. Call it from a process with one thread.
-pub fn give_up(layer: &Path) -> Result<Option<Vec<PathBuf>>, LayerError> {
-    let failed = |what: String| LayerError::GiveUp { layer: layer.to_owned(), what };
-    if !is_name_of_layer(layer.file_name().unwrap_or_default()) {
-        return Err(failed("its name is not that of a layer of speculator try".to_owned()));
-    }
-    let scratch = workplace()?;
-    let (mut image, plan) = open(layer, &scratch).map_err(|error| match error {
-        LayerError::Resume { what, .. } => failed(what),
-        other => other,
-    })?;
-    let mounted = scratch.join("image");
-    let left = plan.ok().map(|plan| {
-        let stages = plan.file_systems.iter().filter_map(|part| leave_stage(part, &plan.stage, &mounted));
-        stages.collect()
-    });
-    image.discard().map_err(|error| failed(crate::why(&error)))?;
-    let _ = rustix::mount::unmount(&mounted, UnmountFlags::DETACH);
-    Ok(left)
-}
-
-/// The stage on a file system, if there is something in it that COMMAND has not made.
-fn leave_stage(part: &FileSystemPlan, name: &str, image: &Path) -> Option<PathBuf> {
-    let known = Record::open(&image.join(part.layer.to_string())).and_then(|record| record.read()).ok()?;
-    let stage = part.mount_point.join(name);
-    let found = std::fs::symlink_metadata(&stage).ok()?;
-    if !found.is_dir() || known.stage != Some(found.ino()) {
-        return None;
-    }
-    for entry in std::fs::read_dir(&stage).ok()?.flatten() {
-        let name = entry.file_name();
-        if ["new-", "again-", "busy-"].iter().any(|own| name.as_encoded_bytes().starts_with(own.as_bytes())) {
-            let _ = std::fs::remove_file(entry.path());
-        }
-    }
-    std::fs::remove_dir(&stage).is_err().then_some(stage)
+    let parts = || -> io::Result<Vec<Part>> {
+        image?.mount(&mounted)?;
+        let parts = read_plan(&mounted).and_then(|plan| plan.file_systems.iter().map(part).collect());
+        let _ = rustix::mount::unmount(&mounted, UnmountFlags::DETACH);
+        parts
+    };
+    let failed = |error| LayerError::Resume { layer: layer.to_owned(), what: crate::why(&error) };
+    parts().map(Whereabouts::Parts).map_err(failed)
 }
 
 /// A mount namespace of our own, with places for a layer and a file system.
-fn workplace() -> Result<PathBuf, LayerError> {
+pub(crate) fn workplace() -> Result<PathBuf, LayerError> {
     if !rustix::process::geteuid().is_root() {
         return Err(LayerError::NotRoot);
     }
@@ -125,21 +111,9 @@ fn workplace() -> Result<PathBuf, LayerError> {
     Ok(scratch)
 }
 
-/// Mounts a layer that nobody else has, if it can be mounted, and reads its plan.
-fn open(layer: &Path, scratch: &Path) -> Result<(LayerImage, io::Result<Plan>), LayerError> {
-    let failed = |what: String| LayerError::Resume { layer: layer.to_owned(), what };
-    let image = LayerImage::open(layer).map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock => failed("somebody is keeping it now".to_owned()),
-        _ => failed(crate::why(&error)),
-    })?;
-    let mounted = scratch.join("image");
-    let plan = image.mount(&mounted).and_then(|()| read_plan(&mounted));
-    Ok((image, plan))
-}
-
-/// Finishes them all, those behind one that cannot be finished as well: what could not be done. Call it from a process
-/// with one thread.
-pub fn resume(layers: &[PathBuf]) -> Result<(), Vec<LayerError>> {
+/// Finishes them all, those behind one that cannot be finished as well: what could not be done. What somebody else has
+/// removed or replaced since is only overwritten by `force`. Call it from a process with one thread.
+pub fn resume(layers: &[PathBuf], force: bool) -> Result<(), Vec<LayerError>> {
     let mounts = Table::open().map_err(|error| vec![set_up(mountinfo::PATH)(error)])?;
     let mounts = RefCell::new(mounts);
     let scratch = workplace().map_err(|error| vec![error])?;
@@ -147,7 +121,7 @@ pub fn resume(layers: &[PathBuf]) -> Result<(), Vec<LayerError>> {
     lift_file_size();
     let mut failures = Vec::new();
     for layer in layers {
-        if let Err(error) = resume_one(layer, &scratch, &mounts) {
+        if let Err(error) = resume_one(layer, &scratch, &mounts, force) {
             failures.push(error);
             // Where nothing is mounted, there is nothing to be done.
             for name in ["lower", "image"] {
@@ -162,55 +136,87 @@ pub fn resume(layers: &[PathBuf]) -> Result<(), Vec<LayerError>> {
     }
 }
 
-fn resume_one(layer: &Path, scratch: &Path, mounts: &RefCell<Table>) -> Result<(), LayerError> {
+fn resume_one(layer: &Path, scratch: &Path, mounts: &RefCell<Table>, force: bool) -> Result<(), LayerError> {
     let failed = |what: String| LayerError::Resume { layer: layer.to_owned(), what };
     let plain = |error: io::Error| failed(crate::why(&error));
-    let (mut image, plan) = open(layer, scratch)?;
-    let plan = plan.map_err(plain)?;
+    let mut image = match LayerImage::open(layer) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            return Err(failed("somebody is keeping it now; wait for that".to_owned()));
+        }
+        // Whoever was keeping it has finished.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        image => image.map_err(plain)?,
+    };
     let mounted = scratch.join("image");
+    image.mount(&mounted).map_err(plain)?;
+    let plan = read_plan(&mounted).map_err(plain)?;
+    if is_given_up(&plan, &mounted).map_err(plain)? {
+        return Err(failed(format!("it is given up; run speculator try --give-up {} once more", layer.display())));
+    }
     for file_system in &plan.file_systems {
-        finish(file_system, &plan, scratch, layer, mounts)?;
+        let manner = Manner { stage: &plan.stage, again: true, force, fuse: &Fuse::default(), mounts };
+        if !is_lost(file_system, &plan) {
+            finish(file_system, scratch, layer, &manner)?;
+        }
     }
     image.discard().map_err(plain)?;
     rustix::mount::unmount(&mounted, UnmountFlags::empty()).map_err(|error| plain(error.into()))
 }
 
-fn read_plan(image: &Path) -> io::Result<Plan> {
-    let bytes = std::fs::read(image.join(PLAN_NAME))?;
-    let plan: Plan = postcard::from_bytes(&bytes).map_err(io::Error::other)?;
-    if plan.version != PLAN_VERSION {
-        return Err(io::Error::other("it was made by another version of speculator"));
+/// Whether anybody has begun to.
+fn is_given_up(plan: &Plan, image: &Path) -> io::Result<bool> {
+    for part in &plan.file_systems {
+        if Record::open(&image.join(part.layer.to_string()))?.read()?.progress == Progress::GivenUp {
+            return Ok(true);
+        }
     }
-    Ok(plan)
+    Ok(false)
 }
 
-fn finish(
-    file_system: &FileSystemPlan,
-    plan: &Plan,
-    scratch: &Path,
-    layer: &Path,
-    mounts: &RefCell<Table>,
-) -> Result<(), LayerError> {
-    let in_memory = matches!(file_system.fs_type.as_str(), "tmpfs" | "devtmpfs");
-    if in_memory && plan.boot != boot() {
-        return Ok(());
+/// The plan in a layer that is mounted.
+pub(crate) fn read_plan(image: &Path) -> io::Result<Plan> {
+    parse_plan(&std::fs::read(image.join(PLAN_NAME))?)
+}
+
+/// The version comes first, whatever the rest means.
+fn parse_plan(bytes: &[u8]) -> io::Result<Plan> {
+    let (version, _) = postcard::take_from_bytes::<u32>(bytes).map_err(io::Error::other)?;
+    if version != PLAN_VERSION {
+        return Err(io::Error::other("it was made by another version of speculator; use that one"));
     }
+    postcard::from_bytes(bytes).map_err(io::Error::other)
+}
+
+/// Whether a file system in memory went with an earlier boot of the machine.
+pub(crate) fn is_lost(file_system: &FileSystemPlan, plan: &Plan) -> bool {
+    matches!(file_system.fs_type.as_str(), "tmpfs" | "devtmpfs") && plan.boot != boot()
+}
+
+/// Shows a file system alone at `lower`, if it is still what is mounted where it was; else why not. Something may be
+/// mounted at `lower` all the same.
+pub(crate) fn show(file_system: &FileSystemPlan, lower: &Path) -> Result<(), String> {
+    let mount_point = &file_system.mount_point.0;
+    let plain = |error: io::Error| format!("{}: {}", mount_point.display(), crate::why(&error));
+    rustix::mount::mount_bind(mount_point, lower)
+        .and_then(|()| rustix::mount::mount_remount(lower, MountFlags::BIND | MountFlags::NOATIME, ""))
+        .map_err(|error| plain(error.into()))?;
+    let root = File::open(lower).and_then(|root| root.metadata()).map_err(plain)?;
+    let fs_id = rustix::fs::statvfs(lower).map_err(|error| plain(error.into()))?.f_fsid;
+    let is_another = fs_id != file_system.fs_id && has_lasting_id(&file_system.fs_type);
+    match root.ino() != file_system.root_ino || is_another {
+        true => Err(format!("{} is not what was mounted there; mount it", mount_point.display())),
+        false => Ok(()),
+    }
+}
+
+fn finish(file_system: &FileSystemPlan, scratch: &Path, layer: &Path, manner: &Manner<'_>) -> Result<(), LayerError> {
     let mount_point = &file_system.mount_point.0;
     let failed = |what: String| LayerError::Resume { layer: layer.to_owned(), what };
     let plain = |error: io::Error| failed(format!("{}: {}", mount_point.display(), crate::why(&error)));
     let lower = scratch.join("lower");
-    rustix::mount::mount_bind(mount_point, &lower)
-        .and_then(|()| rustix::mount::mount_remount(&lower, MountFlags::BIND | MountFlags::NOATIME, ""))
-        .map_err(|error| plain(error.into()))?;
-    let root = File::open(&lower).and_then(|root| root.metadata()).map_err(plain)?;
-    let fs_id = rustix::fs::statvfs(&lower).map_err(|error| plain(error.into()))?.f_fsid;
-    let is_another = fs_id != file_system.fs_id && has_lasting_id(&file_system.fs_type);
-    if root.ino() != file_system.root_ino || is_another {
-        return Err(failed(format!("{} is not what was mounted there; mount it", mount_point.display())));
-    }
+    show(file_system, &lower).map_err(failed)?;
     let of_layer = scratch.join("image").join(file_system.layer.to_string());
-    let manner = Manner { stage: &plan.stage, again: true, fuse: &Fuse::default(), mounts };
-    apply::apply(file_system, &lower, &of_layer, &manner).map_err(|(path, source)| LayerError::Partly {
+    apply::apply(file_system, &lower, &of_layer, manner).map_err(|(path, source)| LayerError::Partly {
         path,
         source,
         layer: layer.to_owned(),
@@ -222,4 +228,18 @@ fn finish(
 /// another one after a boot.
 fn has_lasting_id(fs_type: &str) -> bool {
     matches!(fs_type, "ext2" | "ext3" | "ext4" | "btrfs" | "f2fs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rest of it may mean anything.
+    #[test]
+    fn a_plan_of_another_version_is_known_as_one() {
+        let plan = Plan { version: PLAN_VERSION, ..Plan::default() };
+        assert_eq!(parse_plan(&postcard::to_stdvec(&plan).unwrap()).unwrap(), plan);
+        let other = parse_plan(&postcard::to_stdvec(&(PLAN_VERSION + 1, "short")).unwrap()).unwrap_err();
+        assert!(other.to_string().contains("another version"), "{other}");
+    }
 }

@@ -198,6 +198,8 @@ impl View {
                 rustix::mount::mount_remount(&at, flags, "")?;
                 self.read_only.extend(reason.map(|reason| (mount_point.clone(), reason)));
             }
+            // It is on something that is not there.
+            Treatment::Fresh if !at.is_dir() => {}
             Treatment::Fresh => self.fresh.push((at, place.mount.fs_type.clone())),
             Treatment::Leave if mount_point.starts_with("/proc") => {}
             Treatment::Leave => self.hide(&at)?,
@@ -363,6 +365,7 @@ pub fn root_can_have_a_layer() -> io::Result<()> {
     };
     let (_, status) = sys::wait_for(child)?;
     match libc::WEXITSTATUS(status) {
+        _ if !libc::WIFEXITED(status) => Err(io::Error::other("what tried it was killed")),
         0 => Ok(()),
         errno => Err(io::Error::from_raw_os_error(errno)),
     }
