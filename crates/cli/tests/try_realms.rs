@@ -199,6 +199,13 @@ fn what_is_made_in_an_encrypted_directory_is_encrypted() {
     assert_eq!(outcome.status, 0, "{}", outcome.stderr);
     assert_same(&comparable(manifest(&native), since), &comparable(manifest(&tried), since), "kept");
     tree::run(&tried, "for name in new s a a/b a/b/deep; do lsattr -d $name | grep -q '^[^ ]*E'; done");
+    // So is what has to be made again, as somebody has replaced it since the crash.
+    tree::run(&tried, "echo 1 > f");
+    Try::new(&scene, "--yes --report=none --crash-after=0").sh("cd tried; mv f moved");
+    tree::run(&tried, "echo theirs > other; mv other f");
+    let forced = scene.run("try --resume --force --layer-dir .");
+    assert_eq!(forced.status, 0, "{}", forced.stderr);
+    tree::run(&tried, "lsattr moved | grep -q '^[^ ]*E' && test $(cat moved) = 1");
     let outcome = Try::new(&scene, "--yes --report=none").sh("echo > first; mv plain tried/");
     outcome.expect(125, "not encrypted as the directory is");
     assert!(!dir.join("first").exists());

@@ -406,7 +406,8 @@ impl Apply<'_> {
         let source = object::open(&self.layer.join("upper").join(&at.0))?;
         self.make(source.as_fd(), &made, dir)?;
         let put = || -> io::Result<()> {
-            // What is held is complete.
+            // What is held is complete, also behind a power cut: nobody looks at it again.
+            rustix::fs::syncfs(&self.root)?;
             rustix::fs::renameat(self.stage()?, &made, self.stage()?, held)?;
             Ok(rustix::fs::linkat(self.stage()?, held, dir, name, AtFlags::empty())?)
         };
