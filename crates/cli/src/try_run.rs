@@ -257,8 +257,7 @@ fn resume(options: &TryOptions) -> Result<u8, Failure> {
     if found.is_empty() {
         return Ok(0);
     }
-    let failures = layer::resume(&found, options.force).err().unwrap_or_default();
-    let kept = found.len().saturating_sub(failures.len());
+    let layer::Resumed { kept, failures } = layer::resume(&found, options.force)?;
     if kept > 0 {
         tell!("speculator: kept: what {kept} interrupted tries had decided");
     }

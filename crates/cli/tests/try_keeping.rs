@@ -168,10 +168,13 @@ fn what_somebody_has_replaced_since_is_overwritten_by_force_only() {
     if !can_mount() {
         return;
     }
-    for script in ["echo mine >> f", "mv f g", "ln f g", "ln f g; echo mine >> f"] {
+    let scripts = ["echo mine >> f", "mv f g", "ln f g", "ln f g; echo mine >> f"];
+    // Whoever reads it goes on reading the old one, which is there without a name.
+    for (script, is_open) in scripts.iter().flat_map(|script| [(script, false), (script, true)]) {
         let scene = Scene::new();
         let _dir = small(&scene, "ext4");
         tree::run(&scene.path("dir"), "echo 1 > f; chmod 600 f");
+        let _open = is_open.then(|| fs::File::open(scene.path("dir/f")).unwrap());
         let outcome = Try::new(&scene, "--yes --report=none --crash-after=0").sh(script);
         assert_eq!(outcome.status, 125, "{}", outcome.stderr);
         tree::run(&scene.path("dir"), "echo theirs > other; mv other f");
@@ -192,6 +195,94 @@ fn what_somebody_has_replaced_since_is_overwritten_by_force_only() {
     }
 }
 
+/// Both have renamed a new file over it.
+#[test]
+fn what_both_have_replaced_is_overwritten_by_force_only() {
+    if !can_mount() {
+        return;
+    }
+    let scripts = [
+        "echo mine > new; mv new f",
+        "mv mine f",
+        "rm f; mkdir f",
+        "rm f; mv sub f",
+        "echo mine > a; rm f; ln a f",
+        "rm f; ln -s mine f",
+    ];
+    for script in scripts {
+        let scene = Scene::new();
+        let _dir = small(&scene, "ext4");
+        tree::run(&scene.path("dir"), "echo 1 > f; echo mine > mine; mkdir sub; echo theirs > other");
+        let outcome = Try::new(&scene, "--yes --report=none --crash-after=0").sh(script);
+        assert_eq!(outcome.status, 125, "{}", outcome.stderr);
+        tree::run(&scene.path("dir"), "mv other f");
+        resume(&scene).expect(125, "dir/f: somebody else has removed or replaced it");
+        assert_eq!(read(&scene, "dir/f"), "theirs\n");
+        // But never a directory.
+        tree::run(&scene.path("dir"), "mv f other; mkdir f; echo theirs > f/theirs");
+        if !script.contains("mkdir") {
+            let forced = scene.run("try --resume --force --layer-dir .");
+            forced.expect(125, "dir/f: somebody else has made a directory there; move it away");
+        }
+        assert_eq!(read(&scene, "dir/f/theirs"), "theirs\n");
+        tree::run(&scene.path("dir"), "mv f theirs; mv other f");
+        let forced = scene.run("try --resume --force --layer-dir .");
+        assert_eq!(forced.status, 0, "{script}: {}", forced.stderr);
+        let found = fs::symlink_metadata(scene.path("dir/f")).unwrap();
+        match script {
+            _ if script.contains("-s") => assert!(found.is_symlink(), "{script}"),
+            _ if script.contains("mkdir") || script.contains("sub") => assert!(found.is_dir(), "{script}"),
+            _ => assert_eq!(read(&scene, "dir/f"), "mine\n", "{script}"),
+        }
+        assert_eq!((layers(&scene), stage(&scene.path("dir"))), (Vec::new(), None), "{script}");
+    }
+}
+
+/// Their roots have the same number.
+#[test]
+fn force_does_not_keep_everything_on_another_file_system() {
+    if !can_mount() {
+        return;
+    }
+    let scene = Scene::new();
+    let first = small(&scene, "tmpfs");
+    tree::run(&scene.path("dir"), "echo 1 > f");
+    Try::new(&scene, "--yes --report=none --crash-after=0").sh("echo mine >> f; echo mine > new");
+    tree::run(&scene.path(""), "mkdir aside; mount --bind dir aside");
+    let _aside = Mounted(scene.path("aside"));
+    drop(first);
+    let other = small(&scene, "tmpfs");
+    let forced = scene.run("try --resume --force --layer-dir .");
+    forced.expect(125, "it may be another file system");
+    assert_eq!((layers(&scene).len(), fs::read_dir(scene.path("dir")).unwrap().count()), (1, 0));
+    drop(other);
+    tree::run(&scene.path(""), "mount --bind aside dir");
+    let _dir = Mounted(scene.path("dir"));
+    let resumed = resume(&scene);
+    assert_eq!(resumed.status, 0, "{}", resumed.stderr);
+    assert_eq!(read(&scene, "dir/f"), "1\nmine\n");
+}
+
+/// Whoever writes there can make it.
+#[test]
+fn a_directory_of_the_odd_name_of_what_is_made_holds_nothing_up() {
+    if !can_mount() {
+        return;
+    }
+    for is_resumed in [true, false] {
+        let scene = Scene::new();
+        let _dir = small(&scene, "tmpfs");
+        Try::new(&scene, "--yes --report=none --crash-after=0").sh("echo mine > new");
+        let odd = PathBuf::from(format!("{}-new-0", stage(&scene.path("dir")).unwrap().display()));
+        fs::create_dir(&odd).unwrap();
+        let layer = layers(&scene).remove(0);
+        let give_up = format!("try --give-up {}", layer.display());
+        let outcome = if is_resumed { resume(&scene) } else { scene.run(&give_up) };
+        assert_eq!((outcome.status, layers(&scene)), (0, Vec::new()), "{}", outcome.stderr);
+        assert!(odd.exists());
+    }
+}
+
 /// Two layers: what is seen of the file system are two directories of it.
 #[test]
 fn two_parts_of_one_file_system_have_its_room_together() {
@@ -208,6 +299,7 @@ fn two_parts_of_one_file_system_have_its_room_together() {
     let outcome =
         Try::new(&scene, "--yes --report=none").sh("for d in a b; do head -c 5M /dev/urandom > ../$d/f; done");
     undone(&scene, &outcome, "bytes and has");
+    assert!(outcome.stderr.contains("/b (together with /"), "{}", outcome.stderr);
     assert!(!scene.path("a/f").exists());
 }
 

@@ -97,6 +97,18 @@ fn what_is_made_in_a_project_belongs_to_it() {
 
     nothing_odd_is_left(&scene, &project("odd", "true"));
 
+    // What somebody has replaced since the crash is made again, and belongs to it as well.
+    let forced = project("forced", PREPARE);
+    for _ in 0..2 {
+        Try::new(&scene, "--yes --report=none --crash-after=0").sh("cd forced; mkdir -p n; mv f n/g; ln n/g h");
+        tree::run(&forced, "echo theirs > other; mv other f");
+        let outcome = scene.run("try --resume --force --layer-dir .");
+        assert_eq!(outcome.status, 0, "{}", outcome.stderr);
+        tree::run(&forced, "test $(stat -c %h n/g) = 2; rm h");
+        assert!(of(&forced).iter().all(|line| line.ends_with(" 42")), "{:?}", of(&forced));
+    }
+    assert_eq!(std::fs::read_to_string(forced.join("n/g")).unwrap(), "theirs\n");
+
     // A directory within another project, whose stage is in the other.
     assert!(python(&scene.path("dir"), SET_PROJECT, &[".", "7"]).is_some());
     let (native, tried) = (project("inner-native", PREPARE), project("inner-tried", PREPARE));
@@ -187,6 +199,13 @@ fn what_is_made_in_an_encrypted_directory_is_encrypted() {
     assert_eq!(outcome.status, 0, "{}", outcome.stderr);
     assert_same(&comparable(manifest(&native), since), &comparable(manifest(&tried), since), "kept");
     tree::run(&tried, "for name in new s a a/b a/b/deep; do lsattr -d $name | grep -q '^[^ ]*E'; done");
+    // So is what has to be made again, as somebody has replaced it since the crash.
+    tree::run(&tried, "echo 1 > f");
+    Try::new(&scene, "--yes --report=none --crash-after=0").sh("cd tried; mv f moved");
+    tree::run(&tried, "echo theirs > other; mv other f");
+    let forced = scene.run("try --resume --force --layer-dir .");
+    assert_eq!(forced.status, 0, "{}", forced.stderr);
+    tree::run(&tried, "lsattr moved | grep -q '^[^ ]*E' && test $(cat moved) = 1");
     let outcome = Try::new(&scene, "--yes --report=none").sh("echo > first; mv plain tried/");
     outcome.expect(125, "not encrypted as the directory is");
     assert!(!dir.join("first").exists());

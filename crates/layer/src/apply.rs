@@ -49,6 +49,10 @@ pub fn apply(plan: &FileSystemPlan, lower: &Path, layer: &Path, manner: &Manner<
     let mut apply = Apply { plan, lower, layer, manner, root, stage: None };
     apply.stage = apply.find_stage(known).map_err(failed)?;
     if known.progress == Progress::Begun {
+        // Whatever is missing in another file system would be made there, and the layer removed.
+        if manner.again && manner.force && known.stage.is_some() && apply.stage.is_none() {
+            return Err(failed(no_stage(manner.stage)));
+        }
         let (stage, ino) = match apply.stage.take() {
             Some(stage) => {
                 leave_project(stage.as_fd()).map_err(failed)?;
@@ -183,15 +187,22 @@ impl Apply<'_> {
     fn remove_unfinished(&self) -> Result<(), Failed> {
         let FileSystemPlan { steps, contents, .. } = self.plan;
         let created = steps.iter().enumerate().filter_map(|(number, step)| match step {
-            Step::Create { at, .. } => Some((new_name(number), at)),
+            // What is held may have to be made again.
+            Step::Create { at, .. } | Step::Place { at, .. } => Some((new_name(number), at)),
             _ => None,
         });
         let replaced = contents.iter().enumerate().map(|(number, contents)| (busy_name(number), &contents.at));
         for (made, at) in created.chain(replaced) {
             // Where the directory is another one by now, nothing was made in it.
             let Ok(Some((dir, _))) = self.parent(at) else { continue };
-            remove_if_there(dir.as_fd(), &self.unfinished(&made))
-                .map_err(|error| (self.plan.mount_point.join(&at.0).with_file_name(self.unfinished(&made)), error))?;
+            match remove_if_there(dir.as_fd(), &self.unfinished(&made)) {
+                // We make no directory of such a name: anybody may who writes there.
+                Err(error) if error.kind() == io::ErrorKind::IsADirectory => {}
+                Err(error) => {
+                    return Err((self.plan.mount_point.join(&at.0).with_file_name(self.unfinished(&made)), error));
+                }
+                Ok(()) => {}
+            }
         }
         Ok(())
     }
@@ -272,23 +283,12 @@ impl Apply<'_> {
         self.burn();
         let file = match self.open(handle, libc::O_PATH) {
             Err(error) if self.manner.again && error.raw_os_error() == Some(libc::ESTALE) => {
-                return match self.plan.place_of(number) {
-                    Some(at) if self.manner.force => self.make_held(&name, at),
-                    _ => Err(is_gone()),
-                };
+                // COMMAND's copy is made where it gets its name.
+                return if self.manner.force { Ok(()) } else { Err(is_gone()) };
             }
             file => file?,
         };
         Ok(rustix::fs::linkat(file, "", self.stage()?, &name, AtFlags::EMPTY_PATH)?)
-    }
-
-    /// Of what somebody else has removed since, COMMAND's copy is held.
-    fn make_held(&self, name: &Path, at: &Path) -> io::Result<()> {
-        let source = object::open(&self.layer.join("upper").join(at))?;
-        let unfinished = Path::new("new-held");
-        remove_if_there(self.stage()?, unfinished)?;
-        object::create_like(source.as_fd(), self.stage()?, unfinished)?;
-        rename(self.stage()?, unfinished, self.stage()?, name)
     }
 
     fn hold_directory(&self, number: usize, from: &Rel, ino: u64) -> io::Result<()> {
@@ -309,36 +309,114 @@ impl Apply<'_> {
                 rename(dir, &name, self.stage()?, &PathBuf::from(format!("gone-{number}")))
             }
             Step::Trash { .. } => Ok(()),
-            Step::Place { hold, .. } => self.place(*hold, dir, &name, found),
+            Step::Place { hold, at } => self.place((number, at), *hold, dir, &name, found),
             Step::Create { source, .. } if found.is_some() && self.manner.again => {
-                self.find_created(number, source, found)
+                if ino_of(self.stage()?, &new_name(number))? == found {
+                    return self.write_again(number, source);
+                }
+                self.make_room(number, dir, &name)?;
+                self.create(number, source, dir, &name)
             }
             Step::Create { source, .. } => self.create(number, source, dir, &name),
             Step::Link { to, .. } => {
                 let Some((to_dir, to_name)) = self.parent(to)? else { return Err(io::ErrorKind::NotFound.into()) };
-                if found.is_some() && self.manner.again && found == ino_of(to_dir.as_fd(), &to_name)? {
-                    return Ok(());
+                if found.is_some() && self.manner.again {
+                    if found == ino_of(to_dir.as_fd(), &to_name)? {
+                        return Ok(());
+                    }
+                    self.make_room(number, dir, &name)?;
                 }
                 Ok(rustix::fs::linkat(to_dir, to_name, dir, &name, AtFlags::empty())?)
             }
-            Step::MakeDir { .. } => match rustix::fs::mkdirat(dir, &name, Mode::from_raw_mode(0o700)) {
-                Err(rustix::io::Errno::EXIST) if self.manner.again && is_directory(dir, &name)? => Ok(()),
-                made => Ok(made?),
-            },
+            Step::MakeDir { .. } => {
+                if found.is_some() && self.manner.again {
+                    if is_directory(dir, &name)? {
+                        return Ok(());
+                    }
+                    self.make_room(number, dir, &name)?;
+                }
+                Ok(rustix::fs::mkdirat(dir, &name, Mode::from_raw_mode(0o700))?)
+            }
         }
     }
 
-    fn place(&self, number: usize, dir: BorrowedFd<'_>, name: &Path, found: Option<u64>) -> io::Result<()> {
-        let held = hold_name(number);
-        match &self.plan.holds[number] {
-            Hold::File { ino, .. } if found == Some(*ino) => Ok(()),
-            // Made by `make_held`.
-            Hold::File { .. } if self.manner.force && found.is_some() && found == ino_of(self.stage()?, &held)? => {
-                Ok(())
+    /// Since the crash somebody else has put something where COMMAND's is to be. It goes, but never a directory with
+    /// all that is in it.
+    fn make_room(&self, number: usize, dir: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
+        if !self.manner.force {
+            return Err(is_gone());
+        }
+        if is_directory(dir, name)? {
+            return Err(io::Error::other("somebody else has made a directory there; move it away"));
+        }
+        self.set_aside(&format!("gone-{number}"), dir, name)
+    }
+
+    /// Into the stage, under a name that is free.
+    fn set_aside(&self, label: &str, dir: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
+        let mut more = 0;
+        let aside = loop {
+            let aside = PathBuf::from(format!("{label}-{more}"));
+            if ino_of(self.stage()?, &aside)?.is_none() {
+                break aside;
             }
-            Hold::File { .. } => Ok(rustix::fs::linkat(self.stage()?, held, dir, name, AtFlags::empty())?),
-            Hold::Directory { .. } if ino_of(self.stage()?, &held)?.is_none() => Ok(()),
-            Hold::Directory { .. } => rename(self.stage()?, &held, dir, name),
+            more += 1;
+        };
+        rename(dir, name, self.stage()?, &aside)
+    }
+
+    fn place(
+        &self,
+        (number, at): (usize, &Rel),
+        hold: usize,
+        dir: BorrowedFd<'_>,
+        name: &Path,
+        found: Option<u64>,
+    ) -> io::Result<()> {
+        let (hold, held) = (&self.plan.holds[hold], hold_name(hold));
+        let in_stage = ino_of(self.stage()?, &held)?;
+        let is_done = match hold {
+            // The second one was made by `place_copy`.
+            Hold::File { ino, .. } => found == Some(*ino) || self.manner.force && found.is_some() && found == in_stage,
+            Hold::Directory { .. } => in_stage.is_none(),
+        };
+        if is_done {
+            return Ok(());
+        }
+        if found.is_some() && self.manner.again {
+            self.make_room(number, dir, name)?;
+        }
+        let ino = match hold {
+            Hold::Directory { .. } => return rename(self.stage()?, &held, dir, name),
+            Hold::File { ino, .. } => *ino,
+        };
+        match rustix::fs::linkat(self.stage()?, &held, dir, name, AtFlags::empty()) {
+            Err(rustix::io::Errno::NOENT | rustix::io::Errno::XDEV)
+                if self.manner.again && self.manner.force && in_stage != Some(ino) =>
+            {
+                self.place_copy(number, &held, at, dir, name)
+            }
+            linked => Ok(linked?),
+        }
+    }
+
+    /// Of what somebody else has removed since, COMMAND's copy is held.
+    fn place_copy(&self, number: usize, held: &Path, at: &Rel, dir: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
+        let made = new_name(number);
+        let source = object::open(&self.layer.join("upper").join(&at.0))?;
+        self.make(source.as_fd(), &made, dir)?;
+        let put = || -> io::Result<()> {
+            // What is held is complete, also behind a power cut: nobody looks at it again.
+            rustix::fs::syncfs(&self.root)?;
+            rustix::fs::renameat(self.stage()?, &made, self.stage()?, held)?;
+            Ok(rustix::fs::linkat(self.stage()?, held, dir, name, AtFlags::empty())?)
+        };
+        match put() {
+            Err(error) if error.raw_os_error() == Some(libc::EXDEV) => {
+                self.make_there(source.as_fd(), &made, dir)?;
+                put()
+            }
+            put => put,
         }
     }
 
@@ -365,7 +443,7 @@ impl Apply<'_> {
             return self.make_there(source, made, dir);
         }
         remove_if_there(self.stage()?, made)?;
-        object::create_like(source, self.stage()?, made)
+        object::create_like(source, self.stage()?, made).map(drop)
     }
 
     /// The same for a directory that only takes what was made in it, as it is of a project or encrypted (see `realm`):
@@ -374,24 +452,27 @@ impl Apply<'_> {
         let unfinished = self.unfinished(made);
         remove_if_there(dir, &unfinished)?;
         let finished = || {
-            object::create_like(source, dir, &unfinished)?;
+            let new = object::create_like(source, dir, &unfinished)?;
             self.burn();
             remove_if_there(self.stage()?, made)?;
-            rename(dir, &unfinished, self.stage()?, made)
+            rename(dir, &unfinished, self.stage()?, made)?;
+            // As long as `new` is there, nothing else has its number.
+            if ino_of(self.stage()?, made)? != Some(object::stat(new.as_fd())?.st_ino) {
+                self.set_aside(&format!("gone-{}", made.display()), self.stage()?, made)?;
+                return Err(io::Error::other("somebody else has exchanged what was made there"));
+            }
+            Ok(())
         };
         finished().inspect_err(|_| {
             let _ = rustix::fs::unlinkat(dir, &unfinished, AtFlags::empty());
         })
     }
 
-    /// The name of a new object is taken: by that object, or this is an error. A crash may have lost the data of a file
-    /// and not its attributes, and where writing to the disk has failed, they are in memory only: as long as nobody has
-    /// changed the file since, it gets its contents again.
-    fn find_created(&self, number: usize, source: &Rel, found: Option<u64>) -> io::Result<()> {
+    /// The new object has its name. A crash may have lost the data of a file and not its attributes, and where writing
+    /// to the disk has failed, they are in memory only: as long as nobody has changed the file since, it gets its
+    /// contents again.
+    fn write_again(&self, number: usize, source: &Rel) -> io::Result<()> {
         let made = new_name(number);
-        if ino_of(self.stage()?, &made)? != found {
-            return Err(rustix::io::Errno::EXIST.into());
-        }
         let source = object::open(&self.layer.join(&source.0))?;
         let target = object::open_at(self.stage()?, &made)?;
         let (wanted, is) = (object::stat(source.as_fd())?, object::stat(target.as_fd())?);
@@ -522,13 +603,24 @@ impl Apply<'_> {
 
     fn open(&self, handle: &Handle, flags: i32) -> io::Result<OwnedFd> {
         let mount = File::open(self.lower)?;
-        sys::open_by_handle(mount.as_fd(), handle.kind, &handle.bytes, flags)
+        let found = sys::open_by_handle(mount.as_fd(), handle.kind, &handle.bytes, flags)?;
+        // Somebody has removed its last name, and has it open. What is in the stage has one there.
+        match object::stat(found.as_fd())?.st_nlink {
+            0 => Err(rustix::io::Errno::STALE.into()),
+            _ => Ok(found),
+        }
     }
 }
 
 /// Of a directory that is held.
 fn leave_project(dir: BorrowedFd<'_>) -> io::Result<()> {
     sys::leave_project(object::reopen(dir, false)?.as_fd())
+}
+
+/// On which it was noted.
+fn no_stage(stage: &str) -> io::Error {
+    let what = "it may be another file system; if it is not, run it without --force first";
+    io::Error::other(format!("it has no {stage}: {what}"))
 }
 
 /// Nothing tells whether it is what COMMAND has seen.

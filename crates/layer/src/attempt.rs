@@ -208,18 +208,19 @@ impl Attempt {
         if let (Some((path, _)), false) = (changes.conflicts.first(), force) {
             return Err(LayerError::Conflict { count: changes.conflicts.len(), path: path.clone() });
         }
-        // Some layers are over parts of one file system.
-        let mut together: HashMap<u64, u64> = HashMap::new();
-        for (number, needed) in changes.needed {
+        // Some layers are over parts of one file system. A directory with a project quota has a room of its own, which
+        // the size tells.
+        let mut together: HashMap<(u64, u64), (u64, Vec<PathBuf>)> = HashMap::new();
+        for (number, needed) in changes.needed.into_iter().filter(|(_, needed)| *needed > 0) {
             let layer = self.layer(number);
-            let needed_there = together.entry(layer.home.dev).or_default();
-            *needed_there += needed;
-            let needed = *needed_there;
             let room = rustix::fs::statvfs(&layer.lower).map_err(|error| intent("room")(error.into()))?;
-            let free = room.f_bfree * room.f_frsize;
+            let (all, others) = together.entry((layer.home.dev, room.f_blocks)).or_default();
+            *all += needed;
+            let (needed, free, path) = (*all, room.f_bfree * room.f_frsize, layer.mount_point.clone());
             if needed > free {
-                return Err(LayerError::NoRoom { path: layer.mount_point.clone(), needed, free });
+                return Err(LayerError::NoRoom { path, others: std::mem::take(others), needed, free });
             }
+            others.push(path);
         }
         let file_systems: Vec<FileSystemPlan> = self.plans.drain(..).filter(|plan| !plan.is_empty()).collect();
         if file_systems.is_empty() {

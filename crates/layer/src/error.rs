@@ -60,10 +60,15 @@ pub enum LayerError {
         source: io::Error,
     },
     /// There is not enough room to keep everything.
-    #[error("cannot keep: {} needs {needed} bytes and has {free}; make room and try again, everything was undone", path.display())]
+    #[error(
+        "cannot keep: {}{} needs {needed} bytes and has {free}; make room and try again, everything was undone",
+        path.display(), together_with(others)
+    )]
     NoRoom {
         /// The file system.
         path: PathBuf,
+        /// Where other parts of it are mounted, whose needs are counted as well.
+        others: Vec<PathBuf>,
         /// Bytes of new data.
         needed: u64,
         /// Bytes that are free.
@@ -133,7 +138,8 @@ pub enum LayerError {
     },
     /// The same, behind the moment from which nobody can finish it.
     #[error(
-        "given up only in part: {what}; remove the cause, then run speculator try --give-up {} once more",
+        "given up only in part: {what}; remove the cause, then run speculator try --give-up {} once more, or use \
+         --force",
         layer.display()
     )]
     GivenUpInPart {
@@ -150,6 +156,15 @@ pub enum LayerError {
         /// Why not.
         what: String,
     },
+}
+
+fn together_with(others: &[PathBuf]) -> String {
+    let others: Vec<String> = others.iter().map(|other| other.display().to_string()).collect();
+    if others.is_empty() {
+        String::new()
+    } else {
+        format!(" (together with {})", others.join(" and "))
+    }
 }
 
 /// For `--layer-dir`.

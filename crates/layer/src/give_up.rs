@@ -76,6 +76,7 @@ pub fn give_up(layer: &Path, force: bool, crash_after: Option<u64>) -> Result<Gi
         Ok((plan, known))
     };
     let fuse = Fuse::new(crash_after);
+    let mut is_begun = false;
     let left = match read() {
         Ok((plan, known)) => {
             let lower = scratch.join("lower");
@@ -87,8 +88,14 @@ pub fn give_up(layer: &Path, force: bool, crash_after: Option<u64>) -> Result<Gi
                 return Err(failed(part.refusal(why, &plan.stage)));
             }
             fuse.burn();
+            is_begun = parts.iter().any(|part| part.known.progress == Progress::GivenUp);
             for part in &parts {
-                part.mark().or_else(|error| if force { Ok(()) } else { Err(in_part(crate::why(&error))) })?;
+                match part.mark() {
+                    Ok(()) => is_begun = true,
+                    Err(_) if force => {}
+                    Err(error) if is_begun => return Err(in_part(crate::why(&error))),
+                    Err(error) => return Err(failed(format!("{}; or use --force", crate::why(&error)))),
+                }
             }
             fuse.burn();
             let manner = Manner { stage: &plan.stage, again: true, force, fuse: &fuse, mounts: &mounts };
@@ -104,7 +111,8 @@ pub fn give_up(layer: &Path, force: bool, crash_after: Option<u64>) -> Result<Gi
         }
     };
     fuse.burn();
-    image.discard().map_err(|error| in_part(crate::why(&error)))?;
+    let not_removed = |error| if is_begun { in_part(crate::why(&error)) } else { failed(crate::why(&error)) };
+    image.discard().map_err(not_removed)?;
     let _ = rustix::mount::unmount(&mounted, UnmountFlags::DETACH);
     Ok(GivenUp { left })
 }

@@ -133,6 +133,8 @@ fn copy(writer: &OwnedFd, stopped: &io::PipeReader) -> u64 {
 /// been seen.
 fn show(source: Source, writer: &OwnedFd, nowhere: &File, stopped: &io::PipeReader) -> u64 {
     let stdin = rustix::stdio::stdin();
+    // tee(2) says the same where nothing is there and where there is no room, as COMMAND can write to its own input.
+    let mut is_input_next = true;
     loop {
         // First of all: of a FIFO that nobody has opened for writing yet, poll(2) would not say that it has ended.
         match look(source, stdin, writer) {
@@ -143,9 +145,17 @@ fn show(source: Source, writer: &OwnedFd, nowhere: &File, stopped: &io::PipeRead
                 if take(source, stdin, nowhere, shown).is_err() {
                     return 0;
                 }
+                is_input_next = true;
             }
             Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) if await_one(stdin, PollFlags::IN, stopped) => {}
+            Err(Errno::AGAIN) => {
+                let (next, event) =
+                    if is_input_next { (stdin, PollFlags::IN) } else { (writer.as_fd(), PollFlags::OUT) };
+                if !await_one(next, event, stopped) {
+                    return 0;
+                }
+                is_input_next = !is_input_next;
+            }
             _ => return 0,
         }
     }
@@ -206,13 +216,16 @@ fn write_all(writer: &OwnedFd, mut bytes: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Waits; false if it is over before.
+/// Waits; false if it is over before, or if all that can be said is an error, which poll(2) says again and again.
 fn await_one(fd: BorrowedFd<'_>, event: PollFlags, stopped: &io::PipeReader) -> bool {
     loop {
         let mut polls = [PollFd::from_borrowed_fd(fd, event), PollFd::new(stopped, PollFlags::IN)];
         match poll(&mut polls, None) {
             Ok(_) if !polls[1].revents().is_empty() => return false,
-            Ok(_) => return true,
+            Ok(_) => {
+                let found = polls[0].revents();
+                return found.contains(event) || !found.intersects(PollFlags::ERR | PollFlags::NVAL);
+            }
             Err(Errno::INTR) => {}
             Err(_) => return false,
         }
@@ -245,6 +258,21 @@ mod tests {
         for (source, from) in [(Source::Pipe, from.as_fd()), (Source::Socket, near.as_fd())] {
             assert_eq!(look(source, from, &writer), Ok(0), "{source:?}");
         }
+    }
+
+    /// poll(2) tells of it at once, and nothing takes it away.
+    #[test]
+    fn what_only_has_an_error_is_over() {
+        let (_stop, stopped) = {
+            let (stopped, stop) = io::pipe().unwrap();
+            (stop, stopped)
+        };
+        let (reader, mut writer) = io::pipe().unwrap();
+        let size = rustix::pipe::fcntl_setpipe_size(&writer, rustix::param::page_size()).unwrap();
+        assert!(await_one(writer.as_fd(), PollFlags::OUT, &stopped));
+        writer.write_all(&vec![0; size]).unwrap();
+        drop(reader);
+        assert!(!await_one(writer.as_fd(), PollFlags::OUT, &stopped));
     }
 
     #[test]

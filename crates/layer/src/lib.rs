@@ -44,7 +44,7 @@ pub use gate::{Asker, Reached, Verdict};
 pub use give_up::{give_up, GivenUp, Left};
 pub use held::Stream;
 pub use record::Progress;
-pub use recover::{interrupted, left_behind, progress, resume, Part, Whereabouts};
+pub use recover::{interrupted, left_behind, progress, resume, Part, Resumed, Whereabouts};
 pub use view::root_can_have_a_layer;
 
 /// What an error says of itself, without the number that Rust puts behind it.

@@ -102,7 +102,9 @@ fn treatment(mount: &Mount, is_dir: bool) -> Treatment {
         _ if below("/proc") && mount.mount_point != Path::new("/proc") => Treatment::Leave,
         // Also in a root for chroot(1): through the links there, COMMAND would be in what others see, without a layer.
         "proc" if mount.root == Path::new("/") => Treatment::Fresh,
-        "proc" => Treatment::Leave,
+        "proc" if is_of_a_process(&mount.root) => Treatment::Leave,
+        // A setting, say.
+        "proc" => Treatment::ReadOnly(None),
         "devpts" if mount.mount_point == Path::new("/dev/pts") => Treatment::Fresh,
         "devpts" | "autofs" | "nsfs" => Treatment::Leave,
         "mqueue" => Treatment::Fresh,
@@ -113,6 +115,12 @@ fn treatment(mount: &Mount, is_dir: bool) -> Treatment {
         name if LAYERED.contains(&name) => Treatment::Layer,
         _ => Treatment::ReadOnly(Some("a file system that cannot have a layer")),
     }
+}
+
+/// What is there of a part of /proc, by its path within.
+fn is_of_a_process(root: &Path) -> bool {
+    let first = root.components().nth(1).and_then(|first| first.as_os_str().to_str());
+    first.is_none_or(|first| first.parse::<u32>().is_ok())
 }
 
 /// Whether all of `inner` is also seen through `outer`, and can be moved about there; then, where below its mount
@@ -199,6 +207,8 @@ mod tests {
         check("1 0 0:4 / /proc rw - proc proc rw", Treatment::Fresh);
         check("1 0 0:4 / /srv/root/proc rw - proc proc rw", Treatment::Fresh);
         check("1 0 0:4 /1/root /srv/outside rw - proc proc rw", Treatment::Leave);
+        check("1 0 0:4 /1 /srv/process rw - proc proc rw", Treatment::Leave);
+        check("1 0 0:4 /sys/net/ipv4/ip_local_port_range /srv/ports rw - proc proc rw", Treatment::ReadOnly(None));
         check("1 0 0:4 / /proc/sys/fs/binfmt_misc rw - binfmt_misc x rw", Treatment::Leave);
         check("1 0 0:5 / /sys/fs/cgroup rw - tmpfs tmpfs rw", Treatment::ReadOnly(None));
         check("1 0 0:6 / / rw - nfs4 host:/x rw", Treatment::ReadOnly(Some("a file system that cannot have a layer")));

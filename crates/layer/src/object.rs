@@ -276,22 +276,33 @@ pub fn same_contents(a: &File, b: &File) -> io::Result<bool> {
 }
 
 /// Makes an object like `from`, which is not a directory, under a new name, with everything but its attributes' last
-/// word: times are set as well, but a later hard link does not change them.
-pub fn create_like(from: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &Path) -> io::Result<()> {
-    let stat = stat(from)?;
-    match kind(&stat) {
+/// word: times are set as well, but a later hard link does not change them. What was made; who else writes to the
+/// directory may have given its name to something else.
+pub fn create_like(from: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &Path) -> io::Result<OwnedFd> {
+    let wanted = stat(from)?;
+    match kind(&wanted) {
         FileType::RegularFile => {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let new = File::from(rustix::fs::openat(dir, name, flags, Mode::from_raw_mode(0o600))?);
             copy_contents(&reopen(from, false)?, &new, Write::Differences)?;
+            copy_attributes(from, new.as_fd())?;
+            return Ok(new.into());
         }
         FileType::Symlink => {
             let target = rustix::fs::readlinkat(from, "", Vec::new())?;
             rustix::fs::symlinkat(target, dir, name)?;
         }
-        kind => rustix::fs::mknodat(dir, name, kind, Mode::from_raw_mode(stat.st_mode & 0o7777), stat.st_rdev)?,
+        kind => rustix::fs::mknodat(dir, name, kind, Mode::from_raw_mode(wanted.st_mode & 0o7777), wanted.st_rdev)?,
     }
-    copy_attributes(from, open_at(dir, name)?.as_fd())
+    let new = open_at(dir, name)?;
+    let found = stat(new.as_fd())?;
+    // The name tells only that it is such an object, of ours.
+    let is_ours = found.st_uid == rustix::process::geteuid().as_raw();
+    if !is_ours || (kind(&found), found.st_rdev) != (kind(&wanted), wanted.st_rdev) {
+        return Err(io::Error::other("somebody else has exchanged what was made there"));
+    }
+    copy_attributes(from, new.as_fd())?;
+    Ok(new)
 }
 
 #[cfg(test)]

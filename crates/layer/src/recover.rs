@@ -111,40 +111,48 @@ pub(crate) fn workplace() -> Result<PathBuf, LayerError> {
     Ok(scratch)
 }
 
-/// Finishes them all, those behind one that cannot be finished as well: what could not be done. What somebody else has
-/// removed or replaced since is only overwritten by `force`. Call it from a process with one thread.
-pub fn resume(layers: &[PathBuf], force: bool) -> Result<(), Vec<LayerError>> {
-    let mounts = Table::open().map_err(|error| vec![set_up(mountinfo::PATH)(error)])?;
-    let mounts = RefCell::new(mounts);
-    let scratch = workplace().map_err(|error| vec![error])?;
+/// What became of layers that were to be finished.
+#[derive(Debug, Default)]
+pub struct Resumed {
+    /// How many were. Others may have gone meanwhile: somebody else has kept them, or given them up.
+    pub kept: usize,
+    /// Why others were not.
+    pub failures: Vec<LayerError>,
+}
+
+/// Finishes them all, those behind one that cannot be finished as well. What somebody else has removed or replaced
+/// since is only overwritten by `force`. Call it from a process with one thread.
+pub fn resume(layers: &[PathBuf], force: bool) -> Result<Resumed, LayerError> {
+    let mounts = RefCell::new(Table::open().map_err(set_up(mountinfo::PATH))?);
+    let scratch = workplace()?;
     // What is written is not COMMAND's any more.
     lift_file_size();
-    let mut failures = Vec::new();
+    let mut resumed = Resumed::default();
     for layer in layers {
-        if let Err(error) = resume_one(layer, &scratch, &mounts, force) {
-            failures.push(error);
-            // Where nothing is mounted, there is nothing to be done.
-            for name in ["lower", "image"] {
-                let _ = rustix::mount::unmount(scratch.join(name), UnmountFlags::DETACH);
+        match resume_one(layer, &scratch, &mounts, force) {
+            Ok(is_kept) => resumed.kept += usize::from(is_kept),
+            Err(error) => {
+                resumed.failures.push(error);
+                // Where nothing is mounted, there is nothing to be done.
+                for name in ["lower", "image"] {
+                    let _ = rustix::mount::unmount(scratch.join(name), UnmountFlags::DETACH);
+                }
             }
         }
     }
-    if failures.is_empty() {
-        Ok(())
-    } else {
-        Err(failures)
-    }
+    Ok(resumed)
 }
 
-fn resume_one(layer: &Path, scratch: &Path, mounts: &RefCell<Table>, force: bool) -> Result<(), LayerError> {
+/// False if it is not there any more.
+fn resume_one(layer: &Path, scratch: &Path, mounts: &RefCell<Table>, force: bool) -> Result<bool, LayerError> {
     let failed = |what: String| LayerError::Resume { layer: layer.to_owned(), what };
     let plain = |error: io::Error| failed(crate::why(&error));
     let mut image = match LayerImage::open(layer) {
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
             return Err(failed("somebody is keeping it now; wait for that".to_owned()));
         }
-        // Whoever was keeping it has finished.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        // Whoever was keeping it has finished, or has given it up.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         image => image.map_err(plain)?,
     };
     let mounted = scratch.join("image");
@@ -160,7 +168,8 @@ fn resume_one(layer: &Path, scratch: &Path, mounts: &RefCell<Table>, force: bool
         }
     }
     image.discard().map_err(plain)?;
-    rustix::mount::unmount(&mounted, UnmountFlags::empty()).map_err(|error| plain(error.into()))
+    rustix::mount::unmount(&mounted, UnmountFlags::empty()).map_err(|error| plain(error.into()))?;
+    Ok(true)
 }
 
 /// Whether anybody has begun to.

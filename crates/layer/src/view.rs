@@ -246,19 +246,14 @@ impl View {
 
     /// From inside, in the new namespaces: what belongs to them is mounted, and the tree becomes the root.
     pub fn enter(&self) -> io::Result<()> {
-        let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        let proc = self.place(Path::new("/proc"));
         for (at, fs_type) in &self.fresh {
-            match fs_type.as_str() {
-                "devpts" => {
-                    let options = Some(c"newinstance,ptmxmode=0666,mode=0620,gid=5");
-                    let terminals = MountFlags::NOSUID | MountFlags::NOEXEC;
-                    rustix::mount::mount("devpts", at, "devpts", terminals, options)?;
-                    rustix::mount::mount_bind(at.join("ptmx"), at.with_file_name("ptmx"))?;
-                }
-                name => rustix::mount::mount(name, at, name, flags, None::<&std::ffi::CStr>)?,
-            }
-            if fs_type == "proc" {
-                protect_proc(at)?;
+            match mount_fresh(at, fs_type) {
+                // Somebody has taken away what it was to be on, with the root for chroot(1) that it was in.
+                Err(error)
+                    if *at != proc
+                        && matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
+                made => made?,
             }
         }
         rustix::process::chdir(&self.root)?;
@@ -298,6 +293,23 @@ fn outermost(places: &[Place]) -> Vec<usize> {
         })
     };
     layered().filter(|(at, place)| is_outermost(*at, place)).map(|(at, _)| at).collect()
+}
+
+fn mount_fresh(at: &Path, fs_type: &str) -> io::Result<()> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    match fs_type {
+        "devpts" => {
+            let options = Some(c"newinstance,ptmxmode=0666,mode=0620,gid=5");
+            let terminals = MountFlags::NOSUID | MountFlags::NOEXEC;
+            rustix::mount::mount("devpts", at, "devpts", terminals, options)?;
+            rustix::mount::mount_bind(at.join("ptmx"), at.with_file_name("ptmx"))?;
+        }
+        name => rustix::mount::mount(name, at, name, flags, None::<&std::ffi::CStr>)?,
+    }
+    if fs_type == "proc" {
+        protect_proc(at)?;
+    }
+    Ok(())
 }
 
 fn protect_proc(proc: &Path) -> io::Result<()> {
