@@ -11,7 +11,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bluefs_wire::{frame, Frames, Wire};
 use rustls::Connection;
@@ -40,6 +40,18 @@ pub struct Receiver {
     frames: Frames,
     bytes: Vec<u8>,
     received: u64,
+    timeout: Option<Duration>,
+}
+
+/// What [`Receiver::receive_up_to`] has.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Next<T> {
+    /// The next message.
+    Message(T),
+    /// One that is longer, and has not arrived yet: [`Receiver::receive`] goes on with it.
+    Longer(usize),
+    /// The other end has closed the connection.
+    End,
 }
 
 /// The end that sends.
@@ -86,24 +98,41 @@ fn both(socket: TcpStream, tls: Option<Shared>) -> io::Result<(Receiver, Sender)
     socket.set_nodelay(true)?;
     let (rest, sent, waited) = (Vec::new(), Arc::default(), Arc::default());
     let sender = Sender { socket: socket.try_clone()?, tls: tls.clone(), rest, sent, waited };
-    Ok((Receiver { socket, tls, frames: Frames::new(), bytes: vec![0; READ_BYTES], received: 0 }, sender))
+    let (frames, bytes) = (Frames::new(), vec![0; READ_BYTES]);
+    Ok((Receiver { socket, tls, frames, bytes, received: 0, timeout: None }, sender))
 }
 
 impl Receiver {
     /// The next message; `None`: the other end has closed the connection. A time-out is an error of the kind
-    /// `WouldBlock` or `TimedOut`, after which one may go on.
+    /// `WouldBlock` or `TimedOut`, after which one may go on: what has arrived of a message is kept.
     pub fn receive<T: Wire>(&mut self) -> io::Result<Option<T>> {
+        match self.receive_up_to(usize::MAX)? {
+            Next::Message(message) => Ok(Some(message)),
+            Next::Longer(_) | Next::End => Ok(None),
+        }
+    }
+
+    /// The same, of a message of so many bytes at most: a longer one is kept whole while it arrives, and whoever
+    /// receives it may have to wait until there is room for that.
+    pub fn receive_up_to<T: Wire>(&mut self, bytes_max: usize) -> io::Result<Next<T>> {
+        let begun = Instant::now();
         loop {
             let next = self.frames.next_message();
             if let Some(message) = next.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))? {
-                return Ok(Some(message));
+                return Ok(Next::Message(message));
+            }
+            if let Some(bytes) = self.frames.announced().filter(|bytes| *bytes > bytes_max) {
+                return Ok(Next::Longer(bytes));
+            }
+            if self.timeout.is_some_and(|timeout| begun.elapsed() >= timeout / 2) {
+                return Err(io::ErrorKind::WouldBlock.into());
             }
             let len = match self.socket.read(&mut self.bytes) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
                 result => result?,
             };
             if len == 0 {
-                return Ok(None);
+                return Ok(Next::End);
             }
             self.received += len as u64;
             let bytes = std::mem::take(&mut self.bytes);
@@ -143,8 +172,10 @@ impl Receiver {
         self.frames.set_bytes_max(bytes_max);
     }
 
-    /// How long [`Receiver::receive`] waits for bytes.
-    pub fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+    /// How long [`Receiver::receive`] waits for bytes. While some arrive it waits for a message half as long: then it
+    /// returns in one and a half of this at the latest.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.timeout = timeout;
         self.socket.set_read_timeout(timeout)
     }
 }
@@ -238,4 +269,56 @@ impl Cutter {
 /// Whether an error says no more than that nothing has arrived in time.
 pub fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use bluefs_wire::Request;
+
+    use super::*;
+
+    #[test]
+    fn a_message_that_arrives_slowly_keeps_nobody_from_the_clock() {
+        const TIMEOUT: Duration = Duration::from_millis(50);
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut far = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
+        let (mut receiver, _sender) = plain(listener.accept().expect("accepted").0).expect("both ends");
+        receiver.set_timeout(Some(TIMEOUT)).expect("a socket");
+        let message = Request::Stage { id: 1, data: vec![7; 12] };
+        let bytes = frame(&message);
+        let sending = std::thread::spawn(move || {
+            for byte in bytes {
+                far.write_all(&[byte]).expect("sent");
+                std::thread::sleep(TIMEOUT / 5);
+            }
+        });
+        let mut looks = 0;
+        let arrived = loop {
+            match receiver.receive::<Request>() {
+                Err(error) if is_timeout(&error) => looks += 1,
+                other => break other.expect("a message"),
+            }
+        };
+        assert_eq!(arrived, Some(message));
+        assert!(looks > 0, "and there was time for something else");
+        sending.join().expect("no panic");
+    }
+
+    #[test]
+    fn a_long_message_is_announced_before_it_is_kept() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut far = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
+        let (mut receiver, _sender) = plain(listener.accept().expect("accepted").0).expect("both ends");
+        let message = Request::Stage { id: 1, data: vec![7; 3 * READ_BYTES] };
+        let bytes = frame(&message);
+        let sending = std::thread::spawn(move || far.write_all(&[frame(&Request::Goodbye {}), bytes].concat()));
+        let next = |receiver: &mut Receiver| receiver.receive_up_to::<Request>(READ_BYTES).expect("no error");
+        assert_eq!(next(&mut receiver), Next::Message(Request::Goodbye {}));
+        assert!(matches!(next(&mut receiver), Next::Longer(bytes) if bytes > 3 * READ_BYTES));
+        assert_eq!(receiver.receive().expect("no error"), Some(message));
+        assert_eq!(next(&mut receiver), Next::End);
+        sending.join().expect("no panic").expect("sent");
+    }
 }
