@@ -43,7 +43,7 @@ impl Volume {
             return Ok(());
         }
         let view = View::new(&*batch, self.id, &self.staged);
-        let (changes, free) = free(&view, &unused, FREED_BLOCKS_MAX)?;
+        let (changes, free) = free(&view, &unused, FREED_BLOCKS_MAX.min(self.removed_rows_max()))?;
         free.iter().for_each(|ino| _ = self.orphans.remove(ino));
         if free.len() < unused.len() {
             self.free_not_before = now.millis + 1;
