@@ -43,17 +43,6 @@ pub struct Receiver {
     timeout: Option<Duration>,
 }
 
-/// What [`Receiver::receive_up_to`] has.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Next<T> {
-    /// The next message.
-    Message(T),
-    /// One that is longer, and has not arrived yet: [`Receiver::receive`] goes on with it.
-    Longer(usize),
-    /// The other end has closed the connection.
-    End,
-}
-
 /// The end that sends.
 #[derive(Debug)]
 pub struct Sender {
@@ -106,23 +95,11 @@ impl Receiver {
     /// The next message; `None`: the other end has closed the connection. A time-out is an error of the kind
     /// `WouldBlock` or `TimedOut`, after which one may go on: what has arrived of a message is kept.
     pub fn receive<T: Wire>(&mut self) -> io::Result<Option<T>> {
-        match self.receive_up_to(usize::MAX)? {
-            Next::Message(message) => Ok(Some(message)),
-            Next::Longer(_) | Next::End => Ok(None),
-        }
-    }
-
-    /// The same, of a message of so many bytes at most: a longer one is kept whole while it arrives, and whoever
-    /// receives it may have to wait until there is room for that.
-    pub fn receive_up_to<T: Wire>(&mut self, bytes_max: usize) -> io::Result<Next<T>> {
         let begun = Instant::now();
         loop {
             let next = self.frames.next_message();
             if let Some(message) = next.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))? {
-                return Ok(Next::Message(message));
-            }
-            if let Some(bytes) = self.frames.announced().filter(|bytes| *bytes > bytes_max) {
-                return Ok(Next::Longer(bytes));
+                return Ok(Some(message));
             }
             if self.timeout.is_some_and(|timeout| begun.elapsed() >= timeout / 2) {
                 return Err(io::ErrorKind::WouldBlock.into());
@@ -132,7 +109,7 @@ impl Receiver {
                 result => result?,
             };
             if len == 0 {
-                return Ok(Next::End);
+                return Ok(None);
             }
             self.received += len as u64;
             let bytes = std::mem::take(&mut self.bytes);
@@ -304,21 +281,5 @@ mod tests {
         assert_eq!(arrived, Some(message));
         assert!(looks > 0, "and there was time for something else");
         sending.join().expect("no panic");
-    }
-
-    #[test]
-    fn a_long_message_is_announced_before_it_is_kept() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let mut far = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
-        let (mut receiver, _sender) = plain(listener.accept().expect("accepted").0).expect("both ends");
-        let message = Request::Stage { id: 1, data: vec![7; 3 * READ_BYTES] };
-        let bytes = frame(&message);
-        let sending = std::thread::spawn(move || far.write_all(&[frame(&Request::Goodbye {}), bytes].concat()));
-        let next = |receiver: &mut Receiver| receiver.receive_up_to::<Request>(READ_BYTES).expect("no error");
-        assert_eq!(next(&mut receiver), Next::Message(Request::Goodbye {}));
-        assert!(matches!(next(&mut receiver), Next::Longer(bytes) if bytes > 3 * READ_BYTES));
-        assert_eq!(receiver.receive().expect("no error"), Some(message));
-        assert_eq!(next(&mut receiver), Next::End);
-        sending.join().expect("no panic").expect("sent");
     }
 }

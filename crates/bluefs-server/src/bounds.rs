@@ -4,17 +4,13 @@
 use std::collections::BTreeMap;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Bytes of messages that wait for their turn; then connections are not read.
 pub const WAITING_BYTES_MAX: usize = 128 << 20;
 /// Messages of one connection that wait for their turn.
 pub const WAITING_OF_ONE_MAX: usize = 64;
-/// A message that is longer has a place while it arrives: it is kept whole until then.
-pub const ARRIVING_BYTES_MIN: usize = 1 << 20;
-/// Bytes of such messages of one invitation. The next ones are not read until there is room.
-const ARRIVING_OF_ONE_MAX: usize = 1 << 30;
 /// Bytes that wait for a client that does not read; then nothing more is heard from it. What it has asked until then
 /// ([`WAITING_OF_ONE_MAX`] messages, with answers of about 1 MiB) fits in front of the bound at which it is cut.
 const UNSENT_PAUSE_BYTES: usize = 40 << 20;
@@ -80,49 +76,6 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.of_all.give(self.bytes);
         self.own.give(1);
-    }
-}
-
-/// Room for long messages that arrive, by the invitation of their connections.
-#[derive(Debug, Default)]
-pub struct Arriving(Mutex<BTreeMap<u64, Weak<Room>>>);
-
-impl Arriving {
-    /// That of an invitation.
-    pub fn of(&self, invitation: u64) -> Arc<Room> {
-        let mut all = lock(&self.0);
-        all.retain(|_, room| room.strong_count() > 0);
-        let known = all.get(&invitation).and_then(Weak::upgrade);
-        known.unwrap_or_else(|| {
-            let room = Arc::new(Room::new(ARRIVING_OF_ONE_MAX));
-            all.insert(invitation, Arc::downgrade(&room));
-            room
-        })
-    }
-}
-
-/// The place of a long message, until it waits for its turn.
-#[derive(Debug)]
-pub struct Part(Arc<Room>, usize);
-
-impl Part {
-    /// Waits for it, and until it is known whose connection this is. `None`: that is nobody's any more.
-    pub fn take(of_guest: &OnceLock<Arc<Room>>, unsent: &Unsent, bytes: usize) -> Option<Part> {
-        let room = loop {
-            match of_guest.get() {
-                Some(room) => break room,
-                None if unsent.is_over.load(Ordering::Relaxed) => return None,
-                None => std::thread::sleep(UNSENT_LOOK_EVERY),
-            }
-        };
-        room.take(bytes);
-        Some(Part(room.clone(), bytes))
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        self.0.give(self.1);
     }
 }
 
@@ -238,24 +191,6 @@ mod tests {
         assert!(!waiting.is_finished(), "one connection has two places");
         drop(two);
         drop(waiting.join().expect("no panic"));
-    }
-
-    #[test]
-    fn long_messages_of_one_invitation_have_room_together() {
-        let (arriving, unsent) = (Arc::new(Arriving::default()), Arc::new(Unsent::default()));
-        let take = |invitation: u64, bytes: usize| {
-            let (guest, unsent) = (OnceLock::from(arriving.of(invitation)), unsent.clone());
-            std::thread::spawn(move || Part::take(&guest, &unsent, bytes).expect("it is known whose it is"))
-        };
-        let first = take(7, ARRIVING_OF_ONE_MAX - 10).join().expect("no panic");
-        drop(take(8, 11).join().expect("another one has its own"));
-        let waiting = take(7, 11);
-        std::thread::sleep(Duration::from_millis(20));
-        assert!(!waiting.is_finished());
-        drop(first);
-        drop(waiting.join().expect("no panic"));
-        unsent.end();
-        assert!(Part::take(&OnceLock::new(), &unsent, 1).is_none(), "who was never let in does not wait");
     }
 
     #[test]

@@ -6,17 +6,16 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bluefs::Time;
-use bluefs_net::{outbox, Acceptor, Cutter, Next, Outbox, Taken, AT_ONCE_BYTES_MAX};
+use bluefs_net::{outbox, Acceptor, Cutter, Outbox, Taken, AT_ONCE_BYTES_MAX};
 use bluefs_store::{Store, StoreError};
 use bluefs_wire::{frame, Refusal, Reply, Request, FRAME_BYTES_MAX};
 
 use crate::access::Everybody;
-use crate::bounds::{Arriving, Part, Place, Room, Strangers, Unsent};
-use crate::bounds::{ARRIVING_BYTES_MIN, STRANGERS_MAX, WAITING_BYTES_MAX, WAITING_OF_ONE_MAX};
+use crate::bounds::{Place, Room, Strangers, Unsent, STRANGERS_MAX, WAITING_BYTES_MAX, WAITING_OF_ONE_MAX};
 use crate::desk::Desk;
 use crate::engine::{Access, Action, ConnectionId, Engine, Event, Now};
 use crate::figures::{word, Figures, Gauge, Guest, Note, Told, Traffic};
@@ -72,8 +71,6 @@ pub(crate) struct Line {
     since: Instant,
     /// Who it is, once they are let in.
     guest: Option<Guest>,
-    /// Then, room for long messages of theirs.
-    arriving: Arc<OnceLock<Arc<Room>>>,
 }
 
 impl Line {
@@ -86,7 +83,6 @@ impl Line {
 /// What the threads of connections share.
 struct Shared {
     room: Arc<Room>,
-    arriving: Arriving,
     strangers: Strangers,
     unsent: Arc<AtomicUsize>,
     open: AtomicUsize,
@@ -189,8 +185,7 @@ impl Turns {
         let engine = Engine::new(store, now(clock), || Everybody.random())?;
         let (strangers, unsent, open) = (Strangers::default(), Arc::default(), AtomicUsize::new(0));
         let (room, traffic) = (Arc::new(Room::new(WAITING_BYTES_MAX)), Traffic::default());
-        let arriving = Arriving::default();
-        let shared = Arc::new(Shared { room, arriving, strangers, unsent, open, traffic });
+        let shared = Arc::new(Shared { room, strangers, unsent, open, traffic });
         let mut turns = Turns {
             engine,
             clock,
@@ -318,9 +313,6 @@ impl Turns {
         match reply {
             Reply::Welcome { .. } => {
                 line.guest = self.engine.guest(to);
-                if let Some(guest) = &line.guest {
-                    line.arriving.get_or_init(|| self.shared.arriving.of(guest.invitation));
-                }
                 let connected = line.guest.clone().map(|guest| Note::Connected { peer: line.peer, guest });
                 connected.into_iter().for_each(&self.note);
             }
@@ -453,9 +445,7 @@ fn receive(
     let (cutter, is_cut, guest) = (sender.cutter()?, false, None);
     sender.set_counter(shared.traffic.sent_counter());
     let (output, rest) = outbox(sender);
-    let arriving = Arc::<OnceLock<_>>::default();
-    let opened =
-        Line { output, unsent: unsent.clone(), cutter, is_cut, peer, since, guest, arriving: arriving.clone() };
+    let opened = Line { output, unsent: unsent.clone(), cutter, is_cut, peer, since, guest };
     let at_sender = unsent.clone();
     let send = move || {
         rest.send(|bytes| at_sender.sent(bytes + FRAME_EXTRA_BYTES));
@@ -464,21 +454,12 @@ fn receive(
     std::thread::Builder::new().name("send".to_owned()).spawn(send)?;
     desk.hand_in(Input::Opened(id, opened)).map_err(|_| ended())?;
     let own = Arc::new(Room::new(WAITING_OF_ONE_MAX));
-    let (mut told, mut part) = (Told::default(), None);
+    let mut told = Told::default();
     loop {
         shared.traffic.received(receiver.received(), &mut told);
         let place = Place::take(&shared.room, &own, message.bytes());
-        drop(part.take());
         desk.hand_in(Input::Message(id, message, place)).map_err(|_| ended())?;
-        let next = match receiver.receive_up_to(ARRIVING_BYTES_MIN)? {
-            Next::Message(next) => Some(next),
-            Next::Longer(bytes) => {
-                part = Part::take(&arriving, &unsent, bytes);
-                part.as_ref().map_or(Ok(None), |_| receiver.receive())?
-            }
-            Next::End => None,
-        };
-        match next {
+        match receiver.receive()? {
             Some(next) if unsent.wait() => message = next,
             _ => return Ok(()),
         }

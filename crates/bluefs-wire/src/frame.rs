@@ -51,12 +51,6 @@ impl Frames {
         self.bytes.extend(bytes);
     }
 
-    /// How long the next message will be, if that is there already.
-    pub fn announced(&self) -> Option<usize> {
-        let header = self.bytes[self.at..].get(..HEADER_BYTES)?;
-        Some(u32::from_le_bytes(header[..4].try_into().expect("four bytes")) as usize)
-    }
-
     /// The next message, if all of it is there. After an error the stream cannot be read any further.
     pub fn next_message<T: Wire>(&mut self) -> Result<Option<T>, WireError> {
         let rest = &self.bytes[self.at..];
