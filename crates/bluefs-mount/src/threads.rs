@@ -181,6 +181,12 @@ impl Apart {
         Busy(self.busy.clone())
     }
 
+    /// One by the thread that is always there: it is none of those that read, and looks at nothing behind it.
+    fn one_beside() -> Busy {
+        let nobodys = Arc::new(AtomicUsize::new(1));
+        Busy(nobodys)
+    }
+
     /// The same by one that reads, if few are. Who is refused was never counted: nobody is refused for it.
     fn begin(&self) -> Option<Busy> {
         let one_more = |busy| (busy < BUSY_MAX).then_some(busy + 1);
@@ -282,7 +288,7 @@ impl Apart {
             match state.first.pop_front() {
                 Some(work) => {
                     drop(state);
-                    work(self.one_more());
+                    work(Apart::one_beside());
                     state = self.lock();
                 }
                 None => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -482,6 +488,25 @@ mod tests {
             assert_eq!(told.recv_timeout(Duration::from_secs(10)), Ok(()));
             drop(open);
         });
+    }
+
+    /// It counted as one of those that read, and did not look behind that: what was put there meanwhile waited.
+    #[test]
+    fn the_thread_that_is_always_there_is_none_of_those_that_read() {
+        let threads = threads(0);
+        let (mut busy, (tell, told)) = (Vec::from([(); BUSY_MAX].map(|()| threads.apart.one_more())), channel());
+        threads.apart.has_no_threads.store(true, Ordering::Relaxed);
+        let ((open, opened), (begun, has_begun)) = (channel::<()>(), channel());
+        let wait = move || {
+            let _ = begun.send(());
+            let _ = opened.recv();
+        };
+        threads.run_first(wait, |()| {});
+        has_begun.recv().expect("it is run");
+        drop(busy.pop());
+        threads.run(|| (), move |()| _ = tell.send(()), || false);
+        assert_eq!(told.try_recv(), Ok(()), "one more may be busy");
+        drop(open);
     }
 
     #[test]
