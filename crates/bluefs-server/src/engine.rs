@@ -26,7 +26,7 @@ const NOT_KNOWN: (Refusal, &str) = (Refusal::Limit, "the server cannot read its 
 const ROOM_EVERY_MS: Millis = 100;
 const ROOM_EVERY_BYTES: u64 = 8 << 20;
 /// The same of a disk that had no room for what was to be written: whether it has is tried out.
-const FULL_EVERY_MS: Millis = 1000;
+pub(crate) const FULL_EVERY_MS: Millis = 1000;
 
 /// A connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -96,6 +96,8 @@ pub struct Engine {
     looked: Option<Looked>,
     /// The disk had no room for a batch.
     is_full: bool,
+    /// Whether it has been told that it is full, or has none for a checkpoint.
+    told_full: bool,
     /// Another pause and another term of leases.
     quiet: Option<Millis>,
     term: Option<Millis>,
@@ -109,6 +111,8 @@ struct Looked {
     /// How long the log was.
     log_bytes: u64,
     left: Option<Left>,
+    /// Whether files that nobody has open may be freed.
+    may_free: bool,
 }
 
 struct State {
@@ -127,19 +131,27 @@ impl Engine {
         }
         store.batch(|batch| versions::start(batch, random))?;
         let state = State::load(&store, now)?;
-        Ok(Engine { store, state, looked: None, is_full: false, quiet: None, term: None })
+        Ok(Engine { store, state, looked: None, is_full: false, told_full: false, quiet: None, term: None })
     }
 
-    /// Goes on after [`StoreError::Full`]: nothing of the last batch is in the store, but all that is kept in memory has
-    /// it. So everything is as after a restart: all connections are over, and what their clients send again is refused
-    /// if it takes room. Says whether the disk has just become full.
-    pub fn begin_again(&mut self, now: Now) -> Result<bool, StoreError> {
+    /// Goes on after [`StoreError::Full`]: nothing of the last batch is in the store, but all that is kept in memory
+    /// has it. So everything is as after a restart: all connections are over, and what their clients send again is
+    /// refused if it takes room.
+    pub fn begin_again(&mut self, now: Now) -> Result<(), StoreError> {
         self.state = State::load(&self.store, now)?;
         self.quiet.into_iter().for_each(|quiet| self.set_quiet(quiet));
         self.term.into_iter().for_each(|term| self.set_term(term));
         let until = now.millis + FULL_EVERY_MS;
-        self.looked = Some(Looked { until, log_bytes: self.log_bytes(), left: Some(Left::nothing()) });
-        Ok(!std::mem::replace(&mut self.is_full, true))
+        let left = Some(self.store.left_when_full());
+        self.looked = Some(Looked { until, log_bytes: self.log_bytes(), left, may_free: false });
+        self.is_full = true;
+        Ok(())
+    }
+
+    /// Whether the disk has become full, or has no room for a checkpoint any more, since this was asked last.
+    pub fn became_full(&mut self) -> bool {
+        let is_full = self.is_full || self.store.is_postponed();
+        !std::mem::replace(&mut self.told_full, is_full) && is_full
     }
 
     /// Handles what has happened, in this order. What is to be done may be done when it returns: everything that it
@@ -174,7 +186,8 @@ impl Engine {
             None if known.is_some_and(|looked| looked.left.is_none() && more(looked).is_some()) => return Ok(()),
             None => self.look(now)?,
         };
-        self.state.volumes.values_mut().for_each(|volume| volume.set_left(left));
+        let may_free = self.looked.is_none_or(|looked| looked.may_free);
+        self.state.volumes.values_mut().for_each(|volume| volume.set_left(left, may_free));
         Ok(())
     }
 
@@ -190,10 +203,12 @@ impl Engine {
         self.is_full = self.is_full && !self.store.has_room();
         let is_full = self.is_full || self.store.is_postponed();
         if is_full {
-            left = Some(Left::nothing());
+            left = Some(self.store.left_when_full());
         }
+        let has_rest = left.is_none_or(|left| left.rest > 0);
+        let may_free = has_rest && (!self.is_full || self.store.has_some_room());
         let until = now.millis + if is_full { FULL_EVERY_MS } else { ROOM_EVERY_MS };
-        self.looked = Some(Looked { until, log_bytes: self.store.log_bytes(), left });
+        self.looked = Some(Looked { until, log_bytes: self.store.log_bytes(), left, may_free });
         Ok(left)
     }
 

@@ -239,6 +239,9 @@ impl Turns {
         if has_events {
             self.counted.turn_took(begun.elapsed());
         }
+        if self.engine.became_full() {
+            (self.note)(Note::Full);
+        }
         actions.into_iter().for_each(|action| self.perform(action));
         self.send_joined();
         self.taken.clear();
@@ -256,9 +259,7 @@ impl Turns {
         let ids: Vec<ConnectionId> = self.lines.keys().copied().collect();
         ids.into_iter().for_each(|id| _ = self.gone(id));
         std::thread::sleep(FULL_PAUSE);
-        if self.engine.begin_again(now(self.clock))? {
-            (self.note)(Note::Full);
-        }
+        self.engine.begin_again(now(self.clock))?;
         Ok(Vec::new())
     }
 

@@ -71,6 +71,8 @@ pub struct Volume {
     refused: Vec<(ConnectionId, Refusal, &'static str)>,
     /// What changes may still have of the store's disk.
     left: Option<Left>,
+    /// Whether there is room to free something.
+    may_free: bool,
 }
 
 /// Where an interval got to.
@@ -122,6 +124,7 @@ impl Volume {
             sweep_at: now.millis + TERM_MS,
             refused: Vec::new(),
             left: None,
+            may_free: true,
         })
     }
 

@@ -19,7 +19,7 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 /// A disk that says that it has so much room, and what may be had in fact: bytes that files of the log become longer
-/// by. The state's are not counted: redb keeps what it cannot write.
+/// by. The state's are not counted: in these tests it is written by checkpoints only.
 #[derive(Debug, Clone)]
 struct Nearly {
     disk: CrashDisk,
@@ -118,7 +118,10 @@ struct Bench {
 impl Bench {
     /// A server of this disk, and a client that has said hello.
     fn new(disk: &Nearly) -> Bench {
-        let store = Store::on(Arc::new(disk.clone())).expect("a store").store;
+        Bench::with(Store::on(Arc::new(disk.clone())).expect("a store").store)
+    }
+
+    fn with(store: Store) -> Bench {
         let engine = Engine::new(store, Now { millis: 0, wall: Time(1) }, || 7).expect("an engine");
         let mut bench = Bench { engine, access: Numbered::default(), millis: 0, number: 0 };
         bench.connect(None);
@@ -154,20 +157,34 @@ impl Bench {
     }
 
     fn submit_all(&mut self, changes: Vec<Change>) -> Result<Result<(), Errno>, StoreError> {
+        let told = self.turn(vec![self.interval(changes)])?;
+        Ok(outcomes(told)[0])
+    }
+
+    fn interval(&self, changes: Vec<Change>) -> Event {
         let steps = changes.into_iter().map(|change| Step { cred: 0, time: None, change }).collect();
         let creds = vec![Cred::root()];
         let interval = Interval { number: self.number, base: Csn(0), after: Runs::new(), reads: vec![], creds, steps };
-        let decided = |action| match action {
-            Action::Send(_, Reply::Decided { outcome, .. }) => Some(outcome),
-            _ => None,
-        };
-        let told = self.turn(vec![Event::Message(A, Request::Submit { interval })])?;
-        match told.into_iter().find_map(decided).expect("an outcome") {
-            Outcome::Committed { .. } => Ok(Ok(())),
-            Outcome::Failed(Failure::Refused { errno, .. }) => Ok(Err(errno)),
-            other => panic!("{other:?}"),
-        }
+        Event::Message(A, Request::Submit { interval })
     }
+
+    /// Files without a name.
+    fn nameless(&self) -> usize {
+        self.engine.volumes().expect("figures").iter().map(|volume| volume.nameless).sum()
+    }
+}
+
+/// What became of intervals.
+fn outcomes(told: Vec<Action>) -> Vec<Result<(), Errno>> {
+    let decided = |action| match action {
+        Action::Send(_, Reply::Decided { outcome: Outcome::Committed { .. }, .. }) => Some(Ok(())),
+        Action::Send(_, Reply::Decided { outcome: Outcome::Failed(Failure::Refused { errno, .. }), .. }) => {
+            Some(Err(errno))
+        }
+        Action::Send(_, Reply::Decided { outcome, .. }) => panic!("{outcome:?}"),
+        _ => None,
+    };
+    told.into_iter().filter_map(decided).collect()
 }
 
 fn name(text: &str) -> Name {
@@ -245,7 +262,8 @@ fn a_change_for_which_there_is_no_room_is_refused_when_it_comes_again() {
     bench.number += 1;
     let large = || write(0, MIB);
     assert!(matches!(bench.submit(large()), Err(StoreError::Full(_))));
-    assert!(bench.engine.begin_again(bench.now()).expect("the store goes on"), "it is full now");
+    bench.engine.begin_again(bench.now()).expect("the store goes on");
+    assert!(bench.engine.became_full() && !bench.engine.became_full(), "it is told once");
     let session = SessionId(1);
     bench.connect(Some((session, 1)));
     assert!(matches!(bench.submit(large()), Ok(Err(Errno::NOSPC))), "the same one");
@@ -283,4 +301,123 @@ fn a_checkpoint_waits_for_room() {
     assert!(store.give_back().expect("a checkpoint"));
     assert!(!store.is_postponed() && store.log_bytes() == 0);
     assert_eq!(volumes(&disk), 30);
+}
+
+/// It went on with 8 MiB: the same change was accepted, had no room and disconnected everybody, again and again.
+#[test]
+fn a_full_store_goes_on_with_room_for_what_had_none() {
+    let disk = Nearly::new();
+    let mut bench = Bench::new(&disk);
+    assert_eq!(bench.change(create("file")), Ok(()));
+    disk.quota.store(10 * MIB, Ordering::Relaxed);
+    // Two intervals, as large as they may be, in one batch.
+    let large = |bench: &mut Bench, begins: u64| {
+        let intervals = [0, 1].map(|i| {
+            bench.number = begins + i;
+            bench.interval((7 * i..7 * i + 7).map(|i| write(i * MIB, MIB)).collect())
+        });
+        bench.turn(intervals.into()).map(outcomes)
+    };
+    let begins = bench.number + 1;
+    assert!(matches!(large(&mut bench, begins), Err(StoreError::Full(_))));
+    bench.engine.begin_again(bench.now()).expect("the store goes on");
+    bench.connect(Some((SessionId(1), 1)));
+    bench.millis += 1000;
+    assert_eq!(large(&mut bench, begins).expect("a turn"), [Err(Errno::NOSPC); 2]);
+    disk.quota.store(20 * MIB, Ordering::Relaxed);
+    bench.millis += 1000;
+    assert_eq!(bench.change(write(0, MIB)), Ok(()));
+}
+
+/// It tried to free a file of which it had freed a part, had no room, began again, and tried at once.
+#[test]
+fn a_full_store_does_not_begin_again_for_what_nobody_waits_for() {
+    let disk = Nearly::new();
+    let mut bench = Bench::new(&disk);
+    assert_eq!(bench.change(create("file")), Ok(()));
+    (0..20).for_each(|i| assert_eq!(bench.change(write(i * MIB, MIB)), Ok(())));
+    assert_eq!(bench.change(Change::Unlink { dir: Ino::ROOT, name: name("file") }), Ok(()));
+    bench.turn(vec![Event::Message(A, Request::Released { ino: INO })]).expect("a turn");
+    disk.set_free(0);
+    bench.turn(vec![]).expect("a part is freed");
+    disk.set_free(GIB);
+    disk.quota.store(0, Ordering::Relaxed);
+    bench.number += 1;
+    let content = || Content::Inline(vec![b'x'; MIB as usize]);
+    let more = |offset| Change::Write { ino: Ino(3), offset, content: content() };
+    let large = vec![create("other"), more(0), more(MIB)];
+    assert!(matches!(bench.submit_all(large), Err(StoreError::Full(_))));
+    bench.engine.begin_again(bench.now()).expect("the store goes on");
+    // Others take what the zeros ahead of the log had.
+    disk.quota.store(0, Ordering::Relaxed);
+    for _ in 0..3 {
+        bench.turn(vec![]).expect("it waits for room");
+        assert_eq!(bench.nameless(), 1);
+    }
+    disk.quota.store(GIB, Ordering::Relaxed);
+    (0..3).for_each(|_| _ = bench.turn(vec![]).expect("a turn"));
+    assert_eq!(bench.nameless(), 0);
+}
+
+/// What two clients remove in one batch is compared by itself.
+#[test]
+fn who_removes_something_is_not_refused_for_what_others_remove() {
+    let disk = Nearly::new();
+    let mut bench = Bench::new(&disk);
+    assert_eq!(bench.change(create("file")), Ok(()));
+    (0..24).for_each(|i| assert_eq!(bench.change(write(i * MIB, MIB)), Ok(())));
+    disk.set_free(0);
+    let cuts = [12 * MIB, 0].map(|size| {
+        bench.number += 1;
+        bench.interval(vec![set(SetAttr { size: Some(size), ..SetAttr::default() })])
+    });
+    let told = bench.turn(cuts.into()).expect("a turn");
+    assert_eq!(outcomes(told), [Ok(()), Ok(())]);
+}
+
+/// Nobody was told why everything that takes room was refused.
+#[test]
+fn a_checkpoint_that_waits_for_room_is_told() {
+    let disk = Nearly::new();
+    let mut store = Store::on(Arc::new(disk.clone())).expect("a store").store;
+    store.set_segment_bytes_max(100_000);
+    let mut bench = Bench::with(store);
+    assert_eq!(bench.change(create("file")), Ok(()));
+    assert!(!bench.engine.became_full());
+    disk.quota.store(900_000, Ordering::Relaxed);
+    assert_eq!(bench.change(write(0, 200_000)), Ok(()));
+    assert!(bench.engine.became_full() && !bench.engine.became_full(), "it is told once");
+    disk.quota.store(GIB, Ordering::Relaxed);
+    assert_eq!(bench.change(write(0, 200_000)), Ok(()));
+}
+
+/// What the state had since the start was counted as if it had still to be written.
+#[test]
+fn a_checkpoint_behind_a_start_needs_no_room_for_what_the_start_has_written() {
+    let disk = Nearly::new();
+    let mut bench = Bench::new(&disk);
+    assert_eq!(bench.change(create("file")), Ok(()));
+    assert_eq!(bench.change(write(0, MIB)), Ok(()));
+    drop(bench);
+    let mut store = Store::on(Arc::new(disk.clone())).expect("a store").store;
+    store.set_segment_bytes_max(100_000);
+    disk.quota.store(3 * MIB / 2, Ordering::Relaxed);
+    assert!(store.give_back().expect("a checkpoint"));
+}
+
+/// It is changed in memory meanwhile, and redb writes what is too much of that to the state.
+#[test]
+fn while_a_checkpoint_waits_the_log_has_a_bound() {
+    let disk = Nearly::new();
+    let mut store = Store::on(Arc::new(disk.clone())).expect("a store").store;
+    store.set_segment_bytes_max(100_000);
+    disk.set_free(MIB / 2);
+    let put = |store: &mut Store| {
+        let name = [b'a'; 200_000];
+        store.batch(|batch| batch.create_volume(&name, Time(1))).expect("the log goes on");
+    };
+    put(&mut store);
+    assert!(store.is_postponed() && store.left_when_full().rest > 0);
+    (0..41).for_each(|_| put(&mut store));
+    assert_eq!(store.left_when_full().rest, 0);
 }

@@ -57,6 +57,8 @@ pub struct Log {
     pub last: Place,
     /// First records of all segments.
     firsts: Vec<u64>,
+    /// Bytes of the largest record for which there was no room.
+    refused_bytes: u64,
 }
 
 /// What was found in a log.
@@ -191,7 +193,7 @@ impl Log {
         if segment.len().map_err(StoreError::io("read the log"))? > end {
             segment.set_len(end).and_then(|()| segment.sync()).map_err(StoreError::io("cut the log"))?;
         }
-        Ok((Log { disk, witness, segment, end, zeros: end, last, firsts }, found))
+        Ok((Log { disk, witness, segment, end, zeros: end, last, firsts, refused_bytes: 0 }, found))
     }
 
     fn begin(
@@ -201,7 +203,7 @@ impl Log {
         last: Place,
     ) -> Result<Log, StoreError> {
         let segment = witness.clone();
-        let mut log = Log { disk, witness, segment, end: 0, zeros: 0, last, firsts };
+        let mut log = Log { disk, witness, segment, end: 0, zeros: 0, last, firsts, refused_bytes: 0 };
         match log.next_segment()? {
             true => Ok(log),
             false => Err(StoreError::Full(io::ErrorKind::StorageFull.into())),
@@ -214,7 +216,10 @@ impl Log {
         let (place, bytes) = encode(self.last, puts)?;
         self.write_zeros(self.end + bytes.len() as u64)?;
         match self.segment.write(self.end, &bytes) {
-            Err(error) if is_no_room(&error) => return Err(self.take_back(error)),
+            Err(error) if is_no_room(&error) => {
+                self.refused_bytes = self.refused_bytes.max(bytes.len() as u64);
+                return Err(self.take_back(error));
+            }
             written => written.map_err(StoreError::io("write to the log"))?,
         }
         self.segment.sync().map_err(StoreError::io("sync the log"))?;
@@ -257,6 +262,20 @@ impl Log {
         };
         self.zeros = written.map_err(StoreError::io("write to the log"))?;
         Ok(())
+    }
+
+    /// What a record and the zeros behind it take, if there was no room for one that large.
+    pub fn refused_bytes(&self) -> u64 {
+        if self.refused_bytes == 0 {
+            0
+        } else {
+            self.refused_bytes + AHEAD_BYTES_MAX
+        }
+    }
+
+    /// Now there is.
+    pub fn forget_refused(&mut self) {
+        self.refused_bytes = 0;
     }
 
     /// Whether its disk has so much.

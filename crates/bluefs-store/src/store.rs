@@ -28,14 +28,16 @@ const FORMAT: &[u8] = b"\0format";
 const FORMAT_2: &[u8] = b"bluefs 2";
 const FORMAT_3: &[u8] = b"bluefs 3";
 /// Bytes of a segment of the log at which a checkpoint is made. Two segments and what the state takes for a while are
-/// no more than the reserve, also on a small disk: so what is written over what is there goes on.
-const SEGMENT_BYTES_MAX: u64 = 64 << 20;
+/// no more than the reserve, also on a small disk: so what is written over what is there goes on. Twice a segment and a
+/// batch are less than half of [`CACHE_BYTES`]: beyond that redb writes to the state while something is put, and a
+/// failure there ends the server.
+const SEGMENT_BYTES_MAX: u64 = 32 << 20;
 const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 const SEGMENT_PART: u64 = 4;
 /// Memory for what was read of the state, and for what was changed since the last checkpoint, bytes.
 const CACHE_BYTES: usize = 192 << 20;
 /// Bytes that a batch puts, about, at which it should end.
-const BATCH_BYTES_MAX: usize = 128 << 20;
+const BATCH_BYTES_MAX: usize = 8 << 20;
 
 /// Room on the disk that is kept for what takes none in the end, at most, and which part of the disk that is at most:
 /// who removes something needs some for a while.
@@ -47,8 +49,17 @@ const SMALL_BYTES: u64 = 64 << 10;
 const GIVEN_BACK_PART: u64 = 8;
 /// Behind a batch for which there was no room there is room again if so much can be had.
 const GOES_ON_BYTES: u64 = 8 << 20;
-/// What a checkpoint takes beside what was changed.
-const CHECKPOINT_BYTES: u64 = 1 << 20;
+/// What a checkpoint takes beside what was changed, at most, and which part of the reserve that is at most: on a small
+/// disk all else would leave less.
+const CHECKPOINT_BYTES_MAX: u64 = 1 << 20;
+const CHECKPOINT_PART: u64 = 4;
+/// Bytes that the log may have more than when a checkpoint was due for which there was no room. It is changed in memory
+/// meanwhile, of which redb keeps only so much.
+const POSTPONED_BYTES_MAX: u64 = 8 << 20;
+
+// redb writes to the state while something is put as soon as half of its memory is changed pages.
+const _: () = assert!(2 * (SEGMENT_BYTES_MAX + BATCH_BYTES_MAX as u64) < CACHE_BYTES as u64 / 2);
+const _: () = assert!(2 * (SEGMENT_BYTES_MAX + POSTPONED_BYTES_MAX) < CACHE_BYTES as u64 / 2);
 
 /// A key and its value.
 pub type Row = (Vec<u8>, Vec<u8>);
@@ -281,8 +292,10 @@ pub struct Store {
     segment_bytes_max: u64,
     batch_bytes_max: usize,
     broken: bool,
-    /// There was no room for a checkpoint that was due.
-    is_postponed: bool,
+    /// How much of the newest segment was in the state already when the state was written last.
+    written: u64,
+    /// There was no room for a checkpoint that was due: how much was not written then.
+    postponed: Option<u64>,
     /// Bytes of the contents of all volumes, as far as somebody has said so.
     used_bytes: u64,
 }
@@ -301,13 +314,20 @@ pub struct Left {
 impl Left {
     /// Behind so many bytes more of the log.
     pub fn behind(self, bytes: u64) -> Left {
-        let rest = self.rest.saturating_sub(bytes).max(SMALL_BYTES);
+        let rest = self.rest.saturating_sub(bytes).max(SMALL_BYTES.min(self.rest));
         Left { new: self.new.saturating_sub(bytes), over: self.over.saturating_sub(bytes), rest }
     }
 
-    /// The least.
+    /// The least, as long as there is something.
     pub fn nothing() -> Left {
         Left { new: 0, over: 0, rest: SMALL_BYTES }
+    }
+
+    /// Whether there is room for a change of so many bytes in a batch that has others. What is small is never refused
+    /// for those: who removes something did not ask for them.
+    pub fn has_rest(self, bytes: u64, batch_bytes: u64) -> bool {
+        let others = if bytes <= SMALL_BYTES { 0 } else { batch_bytes };
+        bytes.saturating_add(others) <= self.rest
     }
 }
 
@@ -351,9 +371,18 @@ impl Store {
         // As large as on any other one if it cannot be asked.
         let segment_bytes_max = disk.room(STATE).ok().flatten().map_or(SEGMENT_BYTES_MAX, segment_of);
         let batch_bytes_max = BATCH_BYTES_MAX.min(2 * segment_bytes_max as usize);
-        let (broken, is_postponed, used_bytes) = (false, false, u64::MAX);
-        let store =
-            Store { database, log, checkpoint, segment_bytes_max, batch_bytes_max, broken, is_postponed, used_bytes };
+        let written = log.segment_bytes();
+        let store = Store {
+            database,
+            log,
+            checkpoint,
+            segment_bytes_max,
+            batch_bytes_max,
+            broken: false,
+            written,
+            postponed: None,
+            used_bytes: u64::MAX,
+        };
         Ok(Opened { store, notes })
     }
 
@@ -400,8 +429,9 @@ impl Store {
         let place = self.log.append(puts)?;
         mark(&mut transaction.open_table(ROWS)?, place)?;
         transaction.commit()?;
-        if self.log.segment_bytes() >= self.segment_bytes_max && !self.is_postponed {
-            self.is_postponed = !self.try_checkpoint()?;
+        if self.log.segment_bytes() >= self.segment_bytes_max && self.postponed.is_none() {
+            let unwritten = self.unwritten();
+            self.postponed = (!self.try_checkpoint()?).then_some(unwritten);
         }
         Ok(())
     }
@@ -416,6 +446,11 @@ impl Store {
         self.log.last.number
     }
 
+    /// Bytes of the log that the state has in memory only.
+    fn unwritten(&self) -> u64 {
+        self.log.segment_bytes().saturating_sub(self.written)
+    }
+
     /// Bytes of the log's newest segment: so much is written again into the state after a crash, about.
     pub fn log_bytes(&self) -> u64 {
         self.log.segment_bytes()
@@ -426,17 +461,34 @@ impl Store {
     pub fn left(&mut self, used_bytes: u64) -> Result<Option<Left>, StoreError> {
         self.used_bytes = used_bytes;
         let room = self.log.room(STATE).map_err(StoreError::io("look at the store's disk"))?;
-        Ok(room.map(|room| left(room, used_bytes, self.log.segment_bytes())))
+        Ok(room.map(|room| left(room, used_bytes, self.unwritten())))
     }
 
-    /// Whether so much can be had, whatever the disk says that it has, that a full store may go on.
-    pub fn has_room(&self) -> bool {
-        self.log.has_room_for(self.segment_bytes_max.min(GOES_ON_BYTES))
+    /// How much changes may still have while the store is full, or [`Store::is_postponed`].
+    pub fn left_when_full(&self) -> Left {
+        let is_over = self.postponed.is_some_and(|then| self.unwritten() >= then.saturating_add(POSTPONED_BYTES_MAX));
+        Left { rest: if is_over { 0 } else { SMALL_BYTES }, ..Left::nothing() }
+    }
+
+    /// Whether so much can be had, whatever the disk says that it has, that a full store may go on: what there was no
+    /// room for comes again.
+    pub fn has_room(&mut self) -> bool {
+        let least = self.segment_bytes_max.min(GOES_ON_BYTES);
+        let has = self.log.has_room_for(least.max(self.log.refused_bytes()));
+        if has {
+            self.log.forget_refused();
+        }
+        has
+    }
+
+    /// Whether a full store has room for something that is small and that nobody waits for.
+    pub fn has_some_room(&self) -> bool {
+        self.log.has_room_for(4 * SMALL_BYTES)
     }
 
     /// Whether there was no room for a checkpoint that was due. [`Store::give_back`] tries again.
     pub fn is_postponed(&self) -> bool {
-        self.is_postponed
+        self.postponed.is_some()
     }
 
     /// Makes a checkpoint while there is little room, if that gives enough of it back: what is behind it is counted no
@@ -451,7 +503,7 @@ impl Store {
         self.broken = true;
         let is_made = self.try_checkpoint()?;
         self.broken = false;
-        self.is_postponed &= !is_made;
+        self.postponed = self.postponed.filter(|_| !is_made);
         Ok(is_made)
     }
 
@@ -469,17 +521,20 @@ impl Store {
     /// `false`: there is no room. A state that were written in part would have to be opened again.
     fn try_checkpoint(&mut self) -> Result<bool, StoreError> {
         // Of what is not in the file yet redb keeps no more than half of its memory for pages.
-        let unwritten = self.log.segment_bytes().saturating_mul(2).min(CACHE_BYTES as u64 / 2);
+        let unwritten = self.unwritten().saturating_mul(2).min(CACHE_BYTES as u64 / 2);
         // What is free inside is estimated.
         let room = self.log.room(STATE).ok().flatten();
         let inside = room.map_or(0, |room| free_inside(room, self.used_bytes) / 2);
-        if !self.log.has_room_for(unwritten.saturating_sub(inside) + CHECKPOINT_BYTES) {
+        let own = room.map_or(CHECKPOINT_BYTES_MAX, checkpoint_of);
+        if !self.log.has_room_for(unwritten.saturating_sub(inside) + own) {
             return Ok(false);
         }
         replay(&self.database, &[], self.log.last)?;
+        self.written = self.log.segment_bytes();
         if !self.log.next_segment()? {
             return Ok(false);
         }
+        self.written = 0;
         self.log.forget(self.checkpoint)?;
         self.checkpoint = self.log.last.number;
         Ok(true)
@@ -494,6 +549,11 @@ fn reserve_of(room: Room) -> u64 {
 /// How large a segment may become on a disk of this size.
 fn segment_of(room: Room) -> u64 {
     (reserve_of(room) / SEGMENT_PART).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
+}
+
+/// What a checkpoint takes on a disk of this size beside what was changed.
+fn checkpoint_of(room: Room) -> u64 {
+    CHECKPOINT_BYTES_MAX.min(reserve_of(room) / CHECKPOINT_PART)
 }
 
 /// A block takes twice its bytes in the state, whose file does not become smaller where something is removed: what it
@@ -614,12 +674,33 @@ mod tests {
         assert_eq!(left(0), Left::nothing());
         assert_eq!(left(200 * MIB).behind(20 * MIB), Left { new: 0, over: 4 * MIB, rest: 180 * MIB });
         assert_eq!(left(200 * MIB).behind(GIB), Left::nothing());
+        let over = Left { rest: 0, ..Left::nothing() };
+        assert_eq!(over.behind(0), over, "what has nothing gets nothing");
+    }
+
+    /// It was each batch that had so much: who removed something in one with others was refused.
+    #[test]
+    fn what_is_small_is_not_refused_for_others() {
+        let least = Left::nothing();
+        assert!(least.has_rest(SMALL_BYTES, GIB) && !least.has_rest(SMALL_BYTES + 1, 0));
+        let more = Left { rest: MIB, ..least };
+        assert!(more.has_rest(MIB / 2, MIB / 2) && !more.has_rest(MIB / 2, MIB));
+        assert!(!Left { rest: 0, ..least }.has_rest(1, 0));
+    }
+
+    /// On disks of 64 MiB the log was never cut.
+    #[test]
+    fn a_checkpoint_has_room_where_what_is_written_over_has_none() {
+        for size in [16 * MIB, 64 * MIB, GIB, 100 * GIB] {
+            let room = Room { free: size, size, file: 0 };
+            assert!(checkpoint_of(room) < reserve_of(room) / 2, "{size}");
+        }
     }
 
     #[test]
     fn two_segments_and_their_copies_are_no_more_than_the_reserve() {
         let segment = |size| segment_of(Room { free: size, size, file: 0 });
-        assert_eq!([segment(GIB), segment(8 * GIB), segment(100 * GIB)], [8 * MIB, 64 * MIB, 64 * MIB]);
+        assert_eq!([segment(GIB), segment(4 * GIB), segment(100 * GIB)], [8 * MIB, 32 * MIB, 32 * MIB]);
         assert_eq!(segment(64 * MIB), 512 << 10);
         assert_eq!(segment(0), SEGMENT_BYTES_MIN);
     }

@@ -9,7 +9,7 @@ use bluefs_store::{Batch, StoreError, View};
 use bluefs_wire::Request;
 
 use super::Volume;
-use crate::engine::Now;
+use crate::engine::{Now, FULL_EVERY_MS};
 
 /// Blocks that are removed in one turn with files that nobody can have open, at most: 1 GiB of contents.
 const FREED_BLOCKS_MAX: usize = 65_536;
@@ -35,6 +35,11 @@ impl Volume {
     /// Frees files that nobody can have open any more; what is more than a turn may free, in the next ones.
     pub(super) fn free(&mut self, batch: &mut Batch, now: Now) -> Result<(), StoreError> {
         if now.millis < self.free_not_before {
+            return Ok(());
+        }
+        if !self.may_free {
+            // If that had no room either all would begin again, with this: again and again, and everybody cut off.
+            self.free_at = Some(now.millis + FULL_EVERY_MS);
             return Ok(());
         }
         self.free_at = None;

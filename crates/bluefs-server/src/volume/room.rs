@@ -10,9 +10,10 @@ use super::Volume;
 const ROW_BYTES: u64 = 64;
 
 impl Volume {
-    /// What changes may still have of the store's disk; `None`: as much as anybody wants.
-    pub fn set_left(&mut self, left: Option<Left>) {
-        self.left = left;
+    /// What changes may still have of the store's disk; `None`: as much as anybody wants. `may_free`: whether that is
+    /// enough to free files that nobody has open.
+    pub fn set_left(&mut self, left: Option<Left>, may_free: bool) {
+        (self.left, self.may_free) = (left, may_free);
     }
 
     /// How many rows may be removed in one batch beside what else it does.
@@ -28,18 +29,19 @@ impl Volume {
         changes: &Changes,
         batch_bytes: u64,
     ) -> Result<bool, T::Error> {
-        let Some(Left { new, over, rest }) = self.left else { return Ok(false) };
+        let Some(left) = self.left else { return Ok(false) };
         let (before, written) = (tree.space()?, changes.blocks.values().flatten().count());
         let now = changes.space.unwrap_or(before);
         let takes = now.used_bytes > before.used_bytes || now.used_inodes > before.used_inodes;
         // Who cuts a file within a block writes what is left of it.
         let gives_back = now.used_bytes < before.used_bytes && written <= 1;
-        let left = match (takes || changes.xattrs.values().any(Option::is_some), written > 0 && !gives_back) {
-            (true, _) => new,
-            (false, true) => over,
-            (false, false) => rest,
-        };
-        Ok(batch_bytes.saturating_add(bytes_of(changes)) > left)
+        let bytes = bytes_of(changes);
+        let all = batch_bytes.saturating_add(bytes);
+        Ok(!match (takes || changes.xattrs.values().any(Option::is_some), written > 0 && !gives_back) {
+            (true, _) => all <= left.new,
+            (false, true) => all <= left.over,
+            (false, false) => left.has_rest(bytes, batch_bytes),
+        })
     }
 }
 

@@ -92,7 +92,8 @@ pub fn serve(options: ServeOptions) -> Result<u8, Failure> {
             tell_manager("STOPPING=1");
         }
         if note == Note::Full {
-            tell!("speculator: the disk of {shown_there} is full: changes are refused until there is room");
+            let advice = "make room there, or raise its quota";
+            tell!("speculator: the disk of {shown_there} is full: changes are refused until there is room; {advice}");
         }
         journal.iter().for_each(|journal| journal.note(&note));
     });
