@@ -566,8 +566,13 @@ impl Shared {
         let (mut received, mut ended) = (0, Ended::Unanswered);
         loop {
             let next = receiver.receive::<Reply>();
-            self.received.fetch_add(receiver.received() - received, Ordering::Relaxed);
-            received = receiver.received();
+            let more = receiver.received() - received;
+            self.received.fetch_add(more, Ordering::Relaxed);
+            received += more;
+            if more > 0 {
+                // Also a part of a large reply, over a slow line.
+                pulse.heard(Instant::now());
+            }
             match next {
                 Ok(Some(Reply::Refused { why, .. })) => {
                     self.refused(why);

@@ -75,7 +75,7 @@ impl Pulse {
         Pulse { heard: now, spoken: now, sent, waited: 0 }
     }
 
-    /// A message has arrived.
+    /// Something has arrived, of a message or all of it.
     pub fn heard(&mut self, now: Instant) {
         self.heard = now;
     }

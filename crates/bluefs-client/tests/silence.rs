@@ -10,7 +10,7 @@ use bluefs_client::{Address, Client, OnDisconnect};
 use bluefs_net::{Receiver, Sender};
 use bluefs_server::{Everybody, Server};
 use bluefs_store::Store;
-use bluefs_wire::{LockKind, LockRequest, Reply, Request};
+use bluefs_wire::{frame, LockKind, LockRequest, Refusal, Reply, Request};
 
 /// An end gives the other one up after 30 s, and looks each 7.5 s.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(40);
@@ -54,6 +54,45 @@ fn who_only_hears_what_others_change_says_that_it_is_there() {
     });
     let client = Client::connect(at, None, OnDisconnect::Block).expect("a session");
     assert_eq!(told.recv_timeout(Duration::from_secs(25)), Ok(()), "the server has heard of it");
+    assert!(client.is_connected());
+}
+
+/// A large reply over a slow line was nothing heard until all of it was there; and nothing was said meanwhile if some
+/// of it came all the time.
+#[test]
+fn a_reply_that_arrives_slowly_is_a_sign_of_life_and_hears_one() {
+    // Less than after each of which a client looks, and more.
+    let pauses = [Duration::from_secs(2), Duration::from_secs(9)];
+    std::thread::scope(|scope| pauses.iter().for_each(|pause| _ = scope.spawn(|| hears_slowly(*pause))));
+}
+
+fn hears_slowly(pause: Duration) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let at = address(&listener);
+    let (tell, told) = channel();
+    std::thread::spawn(move || {
+        let (mut from, mut to) = welcomes(&listener, 1);
+        std::thread::spawn(move || {
+            while let Ok(Some(request)) = from.receive::<Request>() {
+                if matches!(request, Request::Ping { .. }) {
+                    let _ = tell.send(());
+                }
+            }
+        });
+        // Longer than the test.
+        let reply = frame(&Reply::Refused { why: Refusal::Stopping, text: vec![b'x'; 1000] });
+        for piece in reply.chunks(20) {
+            if to.send_frame(piece).is_err() {
+                break;
+            }
+            std::thread::sleep(pause);
+        }
+    });
+    let client = Client::connect(at, None, OnDisconnect::Block).expect("a session");
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(31) {
+        assert_eq!(told.recv_timeout(Duration::from_secs(25)), Ok(()), "a server ends who says nothing for 30 s");
+    }
     assert!(client.is_connected());
 }
 

@@ -1,8 +1,8 @@
 //! In which thread a request is carried out: in the one that has read it, or, if many of these wait, in one of its own.
 //!
 //! **Invariants:** the threads that read requests never all wait: what others wait for is read and carried out, however
-//! many requests there are. What is to be carried out is, also while no thread can be made, and a request whose caller
-//! is killed ends, whatever is before it (docs/decisions/0304).
+//! many requests there are. What is to be carried out is, also while no thread can be made: by those that read, as many
+//! of them as may be busy. A request whose caller is killed ends, whatever is before it (docs/decisions/0304, 0309).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -22,12 +22,11 @@ const REQUESTS_MAX: usize = 2048;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const LOOKS_PER_SECOND: u32 = 1000;
 
-type Work = Box<dyn FnOnce() + Send>;
+type Work = Box<dyn FnOnce(Busy) + Send>;
 type GivesUp = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// Requests that are being carried out.
+/// Requests that are being carried out. What waits is not among them.
 pub struct Threads {
-    busy: Arc<AtomicUsize>,
     apart: Arc<Apart>,
 }
 
@@ -43,6 +42,9 @@ struct Job {
 /// Those that have threads of their own.
 struct Apart {
     max: usize,
+    busy: Arc<AtomicUsize>,
+    /// How many jobs wait. Who finds none need not look.
+    waiting: AtomicUsize,
     state: Mutex<Waiting>,
     /// Something waits, or the mount is over.
     changed: Condvar,
@@ -53,6 +55,8 @@ struct Apart {
 #[derive(Default)]
 struct Waiting {
     threads: usize,
+    /// Those of them that have not come to their first job yet.
+    starting: usize,
     /// For these others wait.
     first: VecDeque<Work>,
     /// The others, in the order of their numbers.
@@ -63,7 +67,7 @@ struct Waiting {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -86,21 +90,18 @@ impl Threads {
     fn with(max: usize) -> io::Result<Threads> {
         let apart = Arc::new(Apart {
             max,
+            busy: Arc::default(),
+            waiting: AtomicUsize::new(0),
             state: Mutex::default(),
             changed: Condvar::new(),
             #[cfg(test)]
             has_no_threads: false.into(),
         });
-        let threads = Threads { busy: Arc::default(), apart };
+        let threads = Threads { apart };
         let (looks, carries_out) = (threads.apart.clone(), threads.apart.clone());
         Builder::new().name("waiting".to_owned()).spawn(move || looks.look())?;
         Builder::new().name("first".to_owned()).spawn(move || carries_out.carry_out_first())?;
         Ok(threads)
-    }
-
-    /// How many there are, and one more.
-    fn begin(&self) -> (usize, Busy) {
-        (self.busy.fetch_add(1, Ordering::Relaxed), Busy(self.busy.clone()))
     }
 
     /// Carries a request out, and tells what has become of it. Who tells is not busy any more: the caller that wakes
@@ -113,12 +114,12 @@ impl Threads {
         tell: impl FnOnce(T) + Send + 'static,
         gives_up: impl Fn() -> bool + Send + Sync + 'static,
     ) {
-        let (before, busy) = self.begin();
-        let all = whole(busy, work, tell);
-        match before < BUSY_MAX {
-            true => all(),
-            false => self.apart.run(Job { work: Box::new(all), gives_up: Arc::new(gives_up) }),
+        let all = whole(work, tell);
+        match self.apart.begin() {
+            Some(busy) => all(busy),
+            None => self.apart.run(Job { work: Box::new(all), gives_up: Arc::new(gives_up) }),
         }
+        self.apart.help();
     }
 
     /// The same of a request for which others may wait: it waits for none.
@@ -127,12 +128,12 @@ impl Threads {
         work: impl FnOnce() -> T + Send + 'static,
         tell: impl FnOnce(T) + Send + 'static,
     ) {
-        let (before, busy) = self.begin();
-        let all = whole(busy, work, tell);
-        match before < BUSY_MAX {
-            true => all(),
-            false => self.apart.run_first(Box::new(all)),
+        let all = whole(work, tell);
+        match self.apart.begin() {
+            Some(busy) => all(busy),
+            None => self.apart.run_first(Box::new(all)),
         }
+        self.apart.help();
     }
 
     /// The same in a thread of its own. It counts for nothing: it may wait for another request.
@@ -157,8 +158,8 @@ fn by_or_here(builder: Builder, work: impl FnOnce() + Send + 'static) {
     }
 }
 
-fn whole<T>(busy: Busy, work: impl FnOnce() -> T, tell: impl FnOnce(T)) -> impl FnOnce() {
-    move || {
+fn whole<T>(work: impl FnOnce() -> T, tell: impl FnOnce(T)) -> impl FnOnce(Busy) {
+    move |busy| {
         let done = work();
         drop(busy);
         tell(done);
@@ -172,6 +173,49 @@ impl Apart {
 
     fn wait<'s>(&self, state: MutexGuard<'s, Waiting>, so_long: Duration) -> MutexGuard<'s, Waiting> {
         self.changed.wait_timeout(state, so_long).unwrap_or_else(PoisonError::into_inner).0
+    }
+
+    /// One more is carried out, by a thread that is not one of those that read.
+    fn one_more(&self) -> Busy {
+        self.busy.fetch_add(1, Ordering::SeqCst);
+        Busy(self.busy.clone())
+    }
+
+    /// One by the thread that is always there: it is none of those that read, and looks at nothing behind it.
+    fn one_beside() -> Busy {
+        let nobodys = Arc::new(AtomicUsize::new(1));
+        Busy(nobodys)
+    }
+
+    /// The same by one that reads, if few are. Who is refused was never counted: nobody is refused for it.
+    fn begin(&self) -> Option<Busy> {
+        let one_more = |busy| (busy < BUSY_MAX).then_some(busy + 1);
+        self.busy.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).ok()?;
+        Some(Busy(self.busy.clone()))
+    }
+
+    /// What waits and has no thread on its way is carried out here while few requests are. Else all would wait where no
+    /// thread can be made, and those that read have nothing to do. Who puts something there looks behind that, and who
+    /// is busy no more behind that: one of them sees it.
+    fn help(&self) {
+        while self.waiting.load(Ordering::SeqCst) > 0 {
+            let mut state = self.lock();
+            if state.jobs.len() <= state.starting {
+                return;
+            }
+            let Some(busy) = self.begin() else { return };
+            let job = self.take(&mut state);
+            drop(state);
+            if let Some(work) = job {
+                work(busy);
+            }
+        }
+    }
+
+    fn take(&self, state: &mut Waiting) -> Option<Work> {
+        let (_, job) = state.jobs.pop_first()?;
+        self.waiting.store(state.jobs.len(), Ordering::SeqCst);
+        Some(job.work)
     }
 
     /// Whether there is a thread that does this.
@@ -188,6 +232,7 @@ impl Apart {
         state.last += 1;
         let number = state.last;
         state.jobs.insert(number, job);
+        self.waiting.store(state.jobs.len(), Ordering::SeqCst);
         if !self.start(&mut state) {
             self.changed.notify_all();
         }
@@ -197,20 +242,24 @@ impl Apart {
     fn start(self: &Arc<Apart>, state: &mut Waiting) -> bool {
         let apart = self.clone();
         let work = move || {
-            while let Some(work) = apart.next() {
-                work();
+            let mut next = apart.next(true);
+            while let Some(work) = next {
+                work(apart.one_more());
+                next = apart.next(false);
             }
         };
         let is_started = state.threads < self.max && self.spawn(work);
         state.threads += usize::from(is_started);
+        state.starting += usize::from(is_started);
         is_started
     }
 
     /// What a thread goes on with; `None`: it ends. A thread takes nothing from `first`, which has threads of its own:
     /// the request that this thread was started for would have none, and would wait for as long as the other one does.
-    fn next(&self) -> Option<Work> {
+    fn next(&self, is_new: bool) -> Option<Work> {
         let mut state = self.lock();
-        let next = state.jobs.pop_first().map(|(_, job)| job.work);
+        state.starting -= usize::from(is_new);
+        let next = self.take(&mut state);
         if next.is_none() {
             state.threads -= 1;
         }
@@ -220,8 +269,14 @@ impl Apart {
     fn run_first(self: &Arc<Apart>, work: Work) {
         self.lock().first.push_back(work);
         let apart = self.clone();
-        let next = move || apart.lock().first.pop_front();
-        if !self.spawn(move || next().into_iter().for_each(|work| work())) {
+        let carry_out = move || {
+            let next = apart.lock().first.pop_front();
+            if let Some(work) = next {
+                work(apart.one_more());
+            }
+            apart.help();
+        };
+        if !self.spawn(carry_out) {
             self.changed.notify_all();
         }
     }
@@ -233,7 +288,7 @@ impl Apart {
             match state.first.pop_front() {
                 Some(work) => {
                     drop(state);
-                    work();
+                    work(Apart::one_beside());
                     state = self.lock();
                 }
                 None => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -269,7 +324,10 @@ impl Apart {
             drop(state);
             for (number, gives_up) in waiting {
                 if gives_up() {
-                    let job = self.lock().jobs.remove(&number);
+                    let mut state = self.lock();
+                    let job = state.jobs.remove(&number);
+                    self.waiting.store(state.jobs.len(), Ordering::SeqCst);
+                    drop(state);
                     job.into_iter().for_each(|job| self.run_first(job.work));
                 }
             }
@@ -327,7 +385,7 @@ mod tests {
     fn what_is_one_too_many_waits_and_neither_who_reads_nor_what_others_wait_for_does() {
         const APART_MAX: usize = 2;
         let threads = threads(APART_MAX);
-        let (_busy, (tell, told)) = ([(); BUSY_MAX].map(|()| threads.begin()), channel());
+        let (_busy, (tell, told)) = ([(); BUSY_MAX].map(|()| threads.apart.one_more()), channel());
         let gates: Vec<_> = (0..APART_MAX + 1)
             .map(|number| {
                 let (tell, (open, gate)) = (tell.clone(), channel::<()>());
@@ -354,7 +412,7 @@ mod tests {
     #[test]
     fn who_gives_up_does_not_wait_for_a_thread() {
         let threads = threads(1);
-        let (_busy, (tell, told)) = ([(); BUSY_MAX].map(|()| threads.begin()), channel());
+        let (_busy, (tell, told)) = ([(); BUSY_MAX].map(|()| threads.apart.one_more()), channel());
         let ((open, gate), is_killed) = (channel::<()>(), Arc::new(AtomicBool::new(false)));
         threads.run(move || _ = gate.recv(), |()| {}, || false);
         for number in 0..3 {
@@ -372,7 +430,7 @@ mod tests {
     #[test]
     fn what_gives_something_back_is_done_without_a_new_thread_and_the_others_as_soon_as_there_is_one() {
         let threads = threads(2);
-        let (_busy, (tell, told)) = ([(); BUSY_MAX].map(|()| threads.begin()), channel());
+        let (_busy, (tell, told)) = ([(); BUSY_MAX].map(|()| threads.apart.one_more()), channel());
         threads.apart.has_no_threads.store(true, Ordering::Relaxed);
         let told_later = tell.clone();
         threads.run(|| 7, move |number| _ = told_later.send(number), || false);
@@ -386,13 +444,78 @@ mod tests {
         assert_eq!(told.recv_timeout(Duration::from_secs(10)), Ok(7));
     }
 
+    /// Found by reading: what waited counted as busy, so that all further ones waited, too.
+    #[test]
+    fn those_that_read_carry_out_what_waits_where_no_thread_can_be_made() {
+        let threads = threads(REQUESTS_MAX);
+        let (busy, (tell, told)) = ([(); BUSY_MAX].map(|()| threads.apart.one_more()), channel());
+        threads.apart.has_no_threads.store(true, Ordering::Relaxed);
+        let run = |number| {
+            let tell = tell.clone();
+            threads.run(move || number, move |number| _ = tell.send(number), || false);
+        };
+        (0..BUSY_MAX + 1).for_each(run);
+        assert!(told.try_recv().is_err(), "as many are busy as may be");
+        drop(busy);
+        run(99);
+        let done: Vec<_> = told.try_iter().collect();
+        assert_eq!(done, [99].into_iter().chain(0..BUSY_MAX + 1).collect::<Vec<_>>());
+    }
+
+    /// The last one that waits is carried out, also if nothing is read behind it.
+    #[test]
+    fn who_becomes_idle_carries_out_what_came_meanwhile() {
+        let threads = threads(0);
+        let (open, opened) = channel::<()>();
+        let opened = Arc::new(Mutex::new(opened));
+        let (tell, told) = channel();
+        let (begun, has_begun) = channel();
+        thread::scope(|scope| {
+            for _ in 0..BUSY_MAX {
+                let (opened, begun, threads) = (opened.clone(), begun.clone(), &threads);
+                scope.spawn(move || {
+                    let wait = move || {
+                        let _ = begun.send(());
+                        let _ = opened.lock().expect("no panic").recv();
+                    };
+                    threads.run(wait, |()| {}, || false);
+                });
+            }
+            (0..BUSY_MAX).for_each(|_| has_begun.recv().expect("it is run"));
+            threads.run(|| (), move |()| _ = tell.send(()), || false);
+            assert!(told.try_recv().is_err(), "as many are busy as may be");
+            let _ = open.send(());
+            assert_eq!(told.recv_timeout(Duration::from_secs(10)), Ok(()));
+            drop(open);
+        });
+    }
+
+    /// It counted as one of those that read, and did not look behind that: what was put there meanwhile waited.
+    #[test]
+    fn the_thread_that_is_always_there_is_none_of_those_that_read() {
+        let threads = threads(0);
+        let (mut busy, (tell, told)) = (Vec::from([(); BUSY_MAX].map(|()| threads.apart.one_more())), channel());
+        threads.apart.has_no_threads.store(true, Ordering::Relaxed);
+        let ((open, opened), (begun, has_begun)) = (channel::<()>(), channel());
+        let wait = move || {
+            let _ = begun.send(());
+            let _ = opened.recv();
+        };
+        threads.run_first(wait, |()| {});
+        has_begun.recv().expect("it is run");
+        drop(busy.pop());
+        threads.run(|| (), move |()| _ = tell.send(()), || false);
+        assert_eq!(told.try_recv(), Ok(()), "one more may be busy");
+        drop(open);
+    }
+
     #[test]
     fn what_others_wait_for_takes_no_thread_from_a_request() {
         let threads = threads(REQUESTS_MAX);
-        let (_busy, (tell, told)) = ([(); BUSY_MAX].map(|()| threads.begin()), channel());
+        let (_busy, (tell, told)) = ([(); BUSY_MAX].map(|()| threads.apart.one_more()), channel());
         let (open, opened) = channel::<()>();
         // As in `run_first`, before its thread begins.
-        threads.apart.lock().first.push_back(Box::new(move || _ = opened.recv()));
+        threads.apart.lock().first.push_back(Box::new(move |_| _ = opened.recv()));
         threads.run(|| (), move |()| _ = tell.send(()), || false);
         let carried_out = told.recv_timeout(Duration::from_secs(10));
         drop(open);
@@ -402,7 +525,7 @@ mod tests {
     #[test]
     fn what_waits_goes_with_the_mount() {
         let threads = threads(0);
-        let (_busy, (tell, told)) = ([(); BUSY_MAX].map(|()| threads.begin()), channel::<()>());
+        let (_busy, (tell, told)) = ([(); BUSY_MAX].map(|()| threads.apart.one_more()), channel::<()>());
         threads.run(move || drop(tell), |()| {}, || false);
         drop(threads);
         assert!(told.recv().is_err());

@@ -11,7 +11,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bluefs_wire::{frame, Frames, Wire};
 use rustls::Connection;
@@ -40,6 +40,7 @@ pub struct Receiver {
     frames: Frames,
     bytes: Vec<u8>,
     received: u64,
+    timeout: Option<Duration>,
 }
 
 /// The end that sends.
@@ -86,17 +87,22 @@ fn both(socket: TcpStream, tls: Option<Shared>) -> io::Result<(Receiver, Sender)
     socket.set_nodelay(true)?;
     let (rest, sent, waited) = (Vec::new(), Arc::default(), Arc::default());
     let sender = Sender { socket: socket.try_clone()?, tls: tls.clone(), rest, sent, waited };
-    Ok((Receiver { socket, tls, frames: Frames::new(), bytes: vec![0; READ_BYTES], received: 0 }, sender))
+    let (frames, bytes) = (Frames::new(), vec![0; READ_BYTES]);
+    Ok((Receiver { socket, tls, frames, bytes, received: 0, timeout: None }, sender))
 }
 
 impl Receiver {
     /// The next message; `None`: the other end has closed the connection. A time-out is an error of the kind
-    /// `WouldBlock` or `TimedOut`, after which one may go on.
+    /// `WouldBlock` or `TimedOut`, after which one may go on: what has arrived of a message is kept.
     pub fn receive<T: Wire>(&mut self) -> io::Result<Option<T>> {
+        let begun = Instant::now();
         loop {
             let next = self.frames.next_message();
             if let Some(message) = next.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))? {
                 return Ok(Some(message));
+            }
+            if self.timeout.is_some_and(|timeout| begun.elapsed() >= timeout / 2) {
+                return Err(io::ErrorKind::WouldBlock.into());
             }
             let len = match self.socket.read(&mut self.bytes) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -143,8 +149,10 @@ impl Receiver {
         self.frames.set_bytes_max(bytes_max);
     }
 
-    /// How long [`Receiver::receive`] waits for bytes.
-    pub fn set_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+    /// How long [`Receiver::receive`] waits for bytes. While some arrive it waits for a message half as long: then it
+    /// returns in one and a half of this at the latest.
+    pub fn set_timeout(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.timeout = timeout;
         self.socket.set_read_timeout(timeout)
     }
 }
@@ -238,4 +246,40 @@ impl Cutter {
 /// Whether an error says no more than that nothing has arrived in time.
 pub fn is_timeout(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use bluefs_wire::Request;
+
+    use super::*;
+
+    #[test]
+    fn a_message_that_arrives_slowly_keeps_nobody_from_the_clock() {
+        const TIMEOUT: Duration = Duration::from_millis(50);
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut far = TcpStream::connect(listener.local_addr().expect("an address")).expect("connected");
+        let (mut receiver, _sender) = plain(listener.accept().expect("accepted").0).expect("both ends");
+        receiver.set_timeout(Some(TIMEOUT)).expect("a socket");
+        let message = Request::Stage { id: 1, data: vec![7; 12] };
+        let bytes = frame(&message);
+        let sending = std::thread::spawn(move || {
+            for byte in bytes {
+                far.write_all(&[byte]).expect("sent");
+                std::thread::sleep(TIMEOUT / 5);
+            }
+        });
+        let mut looks = 0;
+        let arrived = loop {
+            match receiver.receive::<Request>() {
+                Err(error) if is_timeout(&error) => looks += 1,
+                other => break other.expect("a message"),
+            }
+        };
+        assert_eq!(arrived, Some(message));
+        assert!(looks > 0, "and there was time for something else");
+        sending.join().expect("no panic");
+    }
 }

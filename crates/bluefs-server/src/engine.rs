@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bluefs::lease::Millis;
 use bluefs::tree::Tree;
 use bluefs::{SessionId, Time};
-use bluefs_store::{Batch, Rows, SessionRow, Staged, Store, StoreError, View, VolumeId};
+use bluefs_store::{Batch, Left, Rows, SessionRow, Staged, Store, StoreError, View, VolumeId};
 use bluefs_wire::{Refusal, Reply, Request, PROTOCOL_VERSION};
 
 use crate::figures::{Guest, VolumeFigures};
@@ -25,6 +25,8 @@ const NOT_KNOWN: (Refusal, &str) = (Refusal::Limit, "the server cannot read its 
 /// How often it is looked how much room there is on the disk, ms, and behind how many bytes of the log.
 const ROOM_EVERY_MS: Millis = 100;
 const ROOM_EVERY_BYTES: u64 = 8 << 20;
+/// The same of a disk that had no room for what was to be written: whether it has is tried out.
+pub(crate) const FULL_EVERY_MS: Millis = 1000;
 
 /// A connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -91,8 +93,26 @@ struct Connection {
 pub struct Engine {
     store: Store,
     state: State,
-    /// When it was looked how much room there is, and how long the log was then.
-    looked: Option<(Millis, u64)>,
+    looked: Option<Looked>,
+    /// The disk had no room for a batch.
+    is_full: bool,
+    /// Whether it has been told that it is full, or has none for a checkpoint.
+    told_full: bool,
+    /// Another pause and another term of leases.
+    quiet: Option<Millis>,
+    term: Option<Millis>,
+}
+
+/// How much room there was.
+#[derive(Clone, Copy)]
+struct Looked {
+    /// When it is looked again, at the latest.
+    until: Millis,
+    /// How long the log was.
+    log_bytes: u64,
+    left: Option<Left>,
+    /// Whether files that nobody has open may be freed.
+    may_free: bool,
 }
 
 struct State {
@@ -110,17 +130,32 @@ impl Engine {
             store.batch(|batch| batch.create_volume(DEFAULT_VOLUME, now.wall))?;
         }
         store.batch(|batch| versions::start(batch, random))?;
-        let rows = store.rows()?;
-        let known = rows.volumes()?;
-        let names = known.iter().map(|row| (row.id, String::from_utf8_lossy(&row.name).into_owned())).collect();
-        let volumes = known.iter().map(|row| Ok((row.id, Volume::load(&rows, row.id, now)?)));
-        let volumes = volumes.collect::<Result<_, StoreError>>()?;
-        let state = State { volumes, names, connections: BTreeMap::new(), actions: Vec::new() };
-        Ok(Engine { store, state, looked: None })
+        let state = State::load(&store, now)?;
+        Ok(Engine { store, state, looked: None, is_full: false, told_full: false, quiet: None, term: None })
+    }
+
+    /// Goes on after [`StoreError::Full`]: nothing of the last batch is in the store, but all that is kept in memory
+    /// has it. So everything is as after a restart: all connections are over, and what their clients send again is
+    /// refused if it takes room.
+    pub fn begin_again(&mut self, now: Now) -> Result<(), StoreError> {
+        self.state = State::load(&self.store, now)?;
+        self.quiet.into_iter().for_each(|quiet| self.set_quiet(quiet));
+        self.term.into_iter().for_each(|term| self.set_term(term));
+        let until = now.millis + FULL_EVERY_MS;
+        let left = Some(self.store.left_when_full());
+        self.looked = Some(Looked { until, log_bytes: self.log_bytes(), left, may_free: false });
+        self.is_full = true;
+        Ok(())
+    }
+
+    /// Whether the disk has become full, or has no room for a checkpoint any more, since this was asked last.
+    pub fn became_full(&mut self) -> bool {
+        let is_full = self.is_full || self.store.is_postponed();
+        !std::mem::replace(&mut self.told_full, is_full) && is_full
     }
 
     /// Handles what has happened, in this order. What is to be done may be done when it returns: everything that it
-    /// tells is on stable storage. After an error nothing may be done any more.
+    /// tells is on stable storage. After an error nothing may be done any more, but for [`Engine::begin_again`].
     pub fn handle(&mut self, events: Vec<Event>, now: Now, access: &dyn Access) -> Result<Vec<Action>, StoreError> {
         let mut events = events.into_iter();
         // A batch is held in memory, and is one record of the log.
@@ -144,17 +179,37 @@ impl Engine {
     /// What takes more room is refused before the disk is full.
     fn look_at_room(&mut self, now: Now) -> Result<(), StoreError> {
         let log_bytes = self.store.log_bytes();
-        let is_known =
-            |(at, log): (Millis, u64)| now.millis < at + ROOM_EVERY_MS && log_bytes.abs_diff(log) < ROOM_EVERY_BYTES;
-        if self.looked.is_some_and(is_known) {
-            return Ok(());
-        }
-        self.looked = Some((now.millis, log_bytes));
-        let used = self.volumes()?.iter().map(|volume| volume.space.used_bytes).fold(0, u64::saturating_add);
-        // A disk that cannot be asked just now is as it was.
-        let Ok(is_short) = self.store.is_short(used) else { return Ok(()) };
-        self.state.volumes.values_mut().for_each(|volume| volume.set_short(is_short));
+        let more = |looked: Looked| log_bytes.checked_sub(looked.log_bytes).filter(|more| *more < ROOM_EVERY_BYTES);
+        let known = self.looked.filter(|looked| now.millis < looked.until);
+        let left = match known.and_then(|looked| Some(looked.left?.behind(more(looked)?))) {
+            Some(left) => Some(left),
+            None if known.is_some_and(|looked| looked.left.is_none() && more(looked).is_some()) => return Ok(()),
+            None => self.look(now)?,
+        };
+        let may_free = self.looked.is_none_or(|looked| looked.may_free);
+        self.state.volumes.values_mut().for_each(|volume| volume.set_left(left, may_free));
         Ok(())
+    }
+
+    fn look(&mut self, now: Now) -> Result<Option<Left>, StoreError> {
+        let used = self.volumes()?.iter().map(|volume| volume.space.used_bytes).fold(0, u64::saturating_add);
+        let before = self.looked.and_then(|looked| looked.left);
+        // A disk that cannot be asked just now is as it was.
+        let mut left = self.store.left(used).unwrap_or(before);
+        let is_short = self.is_full || self.store.is_postponed() || left.is_some_and(|left| left.new == 0);
+        if is_short && self.store.give_back()? {
+            left = self.store.left(used).unwrap_or(left);
+        }
+        self.is_full = self.is_full && !self.store.has_room();
+        let is_full = self.is_full || self.store.is_postponed();
+        if is_full {
+            left = Some(self.store.left_when_full());
+        }
+        let has_rest = left.is_none_or(|left| left.rest > 0);
+        let may_free = has_rest && (!self.is_full || self.store.has_some_room());
+        let until = now.millis + if is_full { FULL_EVERY_MS } else { ROOM_EVERY_MS };
+        self.looked = Some(Looked { until, log_bytes: self.store.log_bytes(), left, may_free });
+        Ok(left)
     }
 
     /// When [`Engine::handle`] should be called, also if nothing happens.
@@ -188,11 +243,13 @@ impl Engine {
 
     /// Another pause between a change of a group and a lease of another session on it, ms.
     pub fn set_quiet(&mut self, quiet: Millis) {
+        self.quiet = Some(quiet);
         self.state.volumes.values_mut().for_each(|volume| volume.set_quiet(quiet));
     }
 
     /// Another term of leases, ms, before anything is handled. A store has to have the same after each restart.
     pub fn set_term(&mut self, term: Millis) {
+        self.term = Some(term);
         self.state.volumes.values_mut().for_each(|volume| volume.set_term(term));
     }
 
@@ -203,6 +260,16 @@ impl Engine {
 }
 
 impl State {
+    /// What is in a store.
+    fn load(store: &Store, now: Now) -> Result<State, StoreError> {
+        let rows = store.rows()?;
+        let known = rows.volumes()?;
+        let names = known.iter().map(|row| (row.id, String::from_utf8_lossy(&row.name).into_owned())).collect();
+        let volumes = known.iter().map(|row| Ok((row.id, Volume::load(&rows, row.id, now)?)));
+        let volumes = volumes.collect::<Result<_, StoreError>>()?;
+        Ok(State { volumes, names, connections: BTreeMap::new(), actions: Vec::new() })
+    }
+
     fn event(&mut self, batch: &mut Batch, event: Event, now: Now, access: &dyn Access) -> Result<(), StoreError> {
         match event {
             Event::Opened(from) => _ = self.connections.insert(from, Connection::default()),

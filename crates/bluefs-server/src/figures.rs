@@ -115,6 +115,9 @@ pub enum Note {
         /// The reason, in the words that the client is told.
         text: String,
     },
+    /// The disk has no room for a change, in spite of what is kept for that, or none to bring the store up to date:
+    /// what takes room is refused until there is some.
+    Full,
     /// The server has been told to stop: clients are disconnected, and the store is brought up to date.
     Stopping,
 }

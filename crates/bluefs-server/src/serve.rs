@@ -34,6 +34,8 @@ const CONNECTIONS_MAX: usize = 1024;
 const SILENCE_MAX: Duration = Duration::from_secs(30);
 /// Bytes of a connection's first message, at most: whoever sends it may be anybody.
 const HELLO_BYTES_MAX: usize = 1024;
+/// How long nothing is decided after a batch for which the disk had no room: clients come again.
+const FULL_PAUSE: Duration = Duration::from_millis(100);
 /// How old what is told of the server may be.
 const FIGURES_AGE_MAX: Duration = Duration::from_secs(1);
 
@@ -230,9 +232,15 @@ impl Turns {
         }
         self.is_broken = true;
         let (begun, has_events) = (Instant::now(), !events.is_empty());
-        let actions = self.engine.handle(events, now(self.clock), access)?;
+        let actions = match self.engine.handle(events, now(self.clock), access) {
+            Err(StoreError::Full(_)) => self.begin_again()?,
+            decided => decided?,
+        };
         if has_events {
             self.counted.turn_took(begun.elapsed());
+        }
+        if self.engine.became_full() {
+            (self.note)(Note::Full);
         }
         actions.into_iter().for_each(|action| self.perform(action));
         self.send_joined();
@@ -243,6 +251,16 @@ impl Turns {
         }
         self.is_broken = false;
         Ok(true)
+    }
+
+    /// The disk had no room: nothing of this turn was decided. Clients connect again, and send again what was not
+    /// answered.
+    fn begin_again(&mut self) -> Result<Vec<Action>, StoreError> {
+        let ids: Vec<ConnectionId> = self.lines.keys().copied().collect();
+        ids.into_iter().for_each(|id| _ = self.gone(id));
+        std::thread::sleep(FULL_PAUSE);
+        self.engine.begin_again(now(self.clock))?;
+        Ok(Vec::new())
     }
 
     /// The server is over: all are told.

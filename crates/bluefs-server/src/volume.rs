@@ -12,7 +12,7 @@ use bluefs::session::{Arrived, Session};
 use bluefs::tree::{Changes, Overlay, Space, Stop, Tree};
 use bluefs::version::{Checked, Versions};
 use bluefs::{Cred, Csn, Group, Ino, Interval, Key, Outcome, SessionId, Step};
-use bluefs_store::{Batch, Rows, SessionRow, Staged, StoreError, View, VolumeId};
+use bluefs_store::{Batch, Left, Rows, SessionRow, Staged, StoreError, View, VolumeId};
 use bluefs_wire::{LockKind, Refusal, Reply, Request};
 
 use crate::engine::{Action, ConnectionId, Now};
@@ -69,8 +69,10 @@ pub struct Volume {
     sweep_at: Millis,
     /// Connections that are to end for what they had parked.
     refused: Vec<(ConnectionId, Refusal, &'static str)>,
-    /// The store's disk has little room left.
-    is_short: bool,
+    /// What changes may still have of the store's disk.
+    left: Option<Left>,
+    /// Whether there is room to free something.
+    may_free: bool,
 }
 
 /// Where an interval got to.
@@ -121,7 +123,8 @@ impl Volume {
             retried: SessionId(0),
             sweep_at: now.millis + TERM_MS,
             refused: Vec::new(),
-            is_short: false,
+            left: None,
+            may_free: true,
         })
     }
 
@@ -616,7 +619,7 @@ impl Volume {
             Ok(applied) => applied,
             Err(failure) => return failed(failure),
         };
-        if self.has_no_room_for(&view, &applied.0)? {
+        if self.has_no_room_for(&view, &applied.0, batch.bytes())? {
             let step = interval.steps.len().saturating_sub(1) as u32;
             return failed(Failure::Refused { step, errno: Errno::NOSPC });
         }

@@ -7,6 +7,8 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::error::is_no_room;
+
 /// A directory of files.
 pub trait Disk: Debug + Send + Sync {
     /// A file; `None` if it is not there and is not to be made.
@@ -20,6 +22,10 @@ pub trait Disk: Debug + Send + Sync {
     /// How much room there is, and what this file takes up of it; `None`: as much as anybody wants.
     fn room(&self, _file: &str) -> io::Result<Option<Room>> {
         Ok(None)
+    }
+    /// Whether so many bytes can be had now: nobody else says how much of a quota is left.
+    fn has(&self, _bytes: u64) -> bool {
+        true
     }
 }
 
@@ -58,6 +64,8 @@ pub struct Directory {
 
 /// The file that says who has the directory.
 const LOCK: &str = "lock";
+/// A file that has no name as soon as it is made: whether there is room for it.
+const TRIAL: &str = "trial";
 
 impl Directory {
     /// Takes a directory; `None`: another process has it.
@@ -108,6 +116,20 @@ impl Disk for Directory {
         let file = std::fs::metadata(self.path.join(file))?.blocks() * 512;
         // File systems without blocks say that they have none.
         Ok((size > 0).then_some(Room { free, size, file }))
+    }
+
+    fn has(&self, bytes: u64) -> bool {
+        // What is taken for a moment is not the last that others could have.
+        if self.room(LOCK).is_ok_and(|room| room.is_some_and(|room| room.free <= bytes)) {
+            return false;
+        }
+        let path = self.path.join(TRIAL);
+        let tried = private().open(&path).and_then(|file| {
+            std::fs::remove_file(&path)?;
+            Ok(rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes)?)
+        });
+        // A file system that cannot say so, or another failure, is none of the room.
+        !tried.is_err_and(|error| is_no_room(&error))
     }
 }
 

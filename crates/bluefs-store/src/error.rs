@@ -31,6 +31,9 @@ pub enum StoreError {
     /// A batch is larger than a record of the log may be.
     #[error("a record of the log would have {0} bytes, and may have 4 GiB; nothing of it was written")]
     TooLarge(usize),
+    /// The disk has no room for a batch: nothing of it was written, and the store goes on.
+    #[error("the disk has no room for the store: {0}; nothing of this was written")]
+    Full(io::Error),
     /// An earlier write or sync failed: what is on the disk is not known until the store is opened again.
     #[error("an earlier write to the store failed; start the server again")]
     Broken,
@@ -41,6 +44,11 @@ impl StoreError {
         let what = what.into();
         |source| StoreError::Io { what, source }
     }
+}
+
+/// Whether that is all that is wrong.
+pub(crate) fn is_no_room(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 macro_rules! database_errors {

@@ -11,7 +11,8 @@
 //! missing in it after a crash is taken from the log, which is kept back to the checkpoint before the last one. A row
 //! has one value, so that a record that is carried out again changes nothing.
 //!
-//! **Invariant:** [`Store::batch`] returns after the record is on stable storage.
+//! **Invariant:** [`Store::batch`] returns after the record is on stable storage. A disk without room for one, or a
+//! quota, is no end: the log is what it was, and a checkpoint waits (docs/decisions/0309).
 //!
 //! **Invariant:** no damage is silent. Records have checksums, numbers without gaps, and the checksum of their
 //! predecessor; rows have checksums over key and value; redb checks its pages when it is opened. A record that is
@@ -32,5 +33,5 @@ pub use crash_disk::CrashDisk;
 pub use disk::{Directory, Disk, DiskFile, Room};
 pub use error::StoreError;
 pub use rows::{History, SessionRow, VolumeId, VolumeRow};
-pub use store::{Batch, Opened, Row, Rows, Store};
+pub use store::{Batch, Left, Opened, Row, Rows, Store};
 pub use view::{Staged, View};

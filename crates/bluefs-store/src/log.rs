@@ -15,11 +15,11 @@
 //! machine has not lost its memory as well.
 
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::sync::Arc;
 
 use crate::disk::{Disk, DiskFile, Room};
-use crate::error::StoreError;
+use crate::error::{is_no_room, StoreError};
 
 /// Rows that a batch has changed; `None`: removed.
 pub type Puts = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
@@ -57,6 +57,8 @@ pub struct Log {
     pub last: Place,
     /// First records of all segments.
     firsts: Vec<u64>,
+    /// Bytes of the largest record for which there was no room.
+    refused_bytes: u64,
 }
 
 /// What was found in a log.
@@ -191,7 +193,7 @@ impl Log {
         if segment.len().map_err(StoreError::io("read the log"))? > end {
             segment.set_len(end).and_then(|()| segment.sync()).map_err(StoreError::io("cut the log"))?;
         }
-        Ok((Log { disk, witness, segment, end, zeros: end, last, firsts }, found))
+        Ok((Log { disk, witness, segment, end, zeros: end, last, firsts, refused_bytes: 0 }, found))
     }
 
     fn begin(
@@ -201,24 +203,49 @@ impl Log {
         last: Place,
     ) -> Result<Log, StoreError> {
         let segment = witness.clone();
-        let mut log = Log { disk, witness, segment, end: 0, zeros: 0, last, firsts };
-        log.next_segment()?;
-        Ok(log)
+        let mut log = Log { disk, witness, segment, end: 0, zeros: 0, last, firsts, refused_bytes: 0 };
+        match log.next_segment()? {
+            true => Ok(log),
+            false => Err(StoreError::Full(io::ErrorKind::StorageFull.into())),
+        }
     }
 
-    /// Appends a record. When it returns, the record is on stable storage.
+    /// Appends a record. When it returns, the record is on stable storage. After [`StoreError::Full`] the log is what
+    /// it was before.
     pub fn append(&mut self, puts: &Puts) -> Result<Place, StoreError> {
         let (place, bytes) = encode(self.last, puts)?;
         self.write_zeros(self.end + bytes.len() as u64)?;
-        self.segment.write(self.end, &bytes).map_err(StoreError::io("write to the log"))?;
+        match self.segment.write(self.end, &bytes) {
+            Err(error) if is_no_room(&error) => {
+                self.refused_bytes = self.refused_bytes.max(bytes.len() as u64);
+                return Err(self.take_back(error));
+            }
+            written => written.map_err(StoreError::io("write to the log"))?,
+        }
         self.segment.sync().map_err(StoreError::io("sync the log"))?;
         self.end += bytes.len() as u64;
         self.last = place;
         let mut slot = place.number.to_le_bytes().to_vec();
         slot.extend(crc32fast::hash(&slot).to_le_bytes());
         let at = (place.number % 2) * SLOT_BYTES as u64;
-        self.witness.write(at, &slot).map_err(StoreError::io("write to the log"))?;
+        match self.witness.write(at, &slot) {
+            // The record is there. What the witness says of those before is true.
+            Err(error) if is_no_room(&error) => {}
+            written => written.map_err(StoreError::io("write to the log"))?,
+        }
         Ok(place)
+    }
+
+    /// There was no room for all of a record, and a part of it may stand behind the last one. As soon as that is gone
+    /// for certain the log is what it was; else nobody knows what a start would find.
+    fn take_back(&mut self, error: io::Error) -> StoreError {
+        match self.segment.set_len(self.end).and_then(|()| self.segment.sync()) {
+            Ok(()) => {
+                self.zeros = self.end;
+                StoreError::Full(error)
+            }
+            Err(source) => StoreError::io("take a record out of the log for which there was no room")(source),
+        }
     }
 
     /// Before a record that ends here makes the file longer, more zeros do. One sync is for both.
@@ -228,12 +255,38 @@ impl Log {
         }
         let to = (end + end.clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX)).next_multiple_of(AHEAD_BYTES_MIN);
         let zeros = vec![0; (to - end) as usize];
-        self.zeros = match self.segment.write(end, &zeros) {
-            // The record itself may have room.
-            Err(error) if error.kind() == ErrorKind::StorageFull => end,
-            written => written.map(|()| to).map_err(StoreError::io("write to the log"))?,
+        let written = match self.segment.write(end, &zeros) {
+            // The record itself may have room, also in what these have taken.
+            Err(error) if is_no_room(&error) => self.segment.set_len(self.zeros).map(|()| end),
+            written => written.map(|()| to),
         };
+        self.zeros = written.map_err(StoreError::io("write to the log"))?;
         Ok(())
+    }
+
+    /// What a record and the zeros behind it take, if there was no room for one that large.
+    pub fn refused_bytes(&self) -> u64 {
+        if self.refused_bytes == 0 {
+            0
+        } else {
+            self.refused_bytes + AHEAD_BYTES_MAX
+        }
+    }
+
+    /// Now there is.
+    pub fn forget_refused(&mut self) {
+        self.refused_bytes = 0;
+    }
+
+    /// Whether its disk has so much.
+    pub fn has_room_for(&self, bytes: u64) -> bool {
+        self.disk.has(bytes)
+    }
+
+    /// Bytes of the segments before the one that is written.
+    pub fn older_bytes(&self) -> io::Result<u64> {
+        let bytes = |first: &u64| self.disk.open(&name_of(*first), false)?.map_or(Ok(0), |file| file.len());
+        self.firsts.iter().rev().skip(1).map(bytes).sum()
     }
 
     /// Room on its disk, on which this file is, too.
@@ -246,17 +299,20 @@ impl Log {
         self.end
     }
 
-    /// Later records go to a new segment.
-    pub fn next_segment(&mut self) -> Result<(), StoreError> {
+    /// Later records go to a new segment. `false`: there is no room for one, and they go where they went.
+    pub fn next_segment(&mut self) -> Result<bool, StoreError> {
         let first = self.last.number + 1;
-        let segment = open(&*self.disk, &name_of(first))?;
+        let segment = match open(&*self.disk, &name_of(first)) {
+            Err(StoreError::Io { source, .. }) if is_no_room(&source) => return Ok(false),
+            opened => opened?,
+        };
         segment.set_len(0).and_then(|()| segment.sync()).map_err(StoreError::io("begin a segment of the log"))?;
         self.disk.sync_names().map_err(StoreError::io("sync the store"))?;
         self.segment = segment;
         (self.end, self.zeros) = (0, 0);
         self.firsts.retain(|known| *known != first);
         self.firsts.push(first);
-        Ok(())
+        Ok(true)
     }
 
     /// Records up to `number` are not needed any more.

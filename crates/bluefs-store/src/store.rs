@@ -27,17 +27,39 @@ const FORMAT: &[u8] = b"\0format";
 /// contents: a program that does not keep them must not change what has some.
 const FORMAT_2: &[u8] = b"bluefs 2";
 const FORMAT_3: &[u8] = b"bluefs 3";
-/// Bytes of a segment of the log at which a checkpoint is made.
-const SEGMENT_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of a segment of the log at which a checkpoint is made. Two segments and what the state takes for a while are
+/// no more than the reserve, also on a small disk: so what is written over what is there goes on. Twice a segment and a
+/// batch are less than half of [`CACHE_BYTES`]: beyond that redb writes to the state while something is put, and a
+/// failure there ends the server.
+const SEGMENT_BYTES_MAX: u64 = 32 << 20;
+const SEGMENT_BYTES_MIN: u64 = 256 << 10;
+const SEGMENT_PART: u64 = 4;
 /// Memory for what was read of the state, and for what was changed since the last checkpoint, bytes.
 const CACHE_BYTES: usize = 192 << 20;
 /// Bytes that a batch puts, about, at which it should end.
-const BATCH_BYTES_MAX: usize = 128 << 20;
+const BATCH_BYTES_MAX: usize = 8 << 20;
 
 /// Room on the disk that is kept for what takes none in the end, at most, and which part of the disk that is at most:
 /// who removes something needs some for a while.
 const RESERVE_BYTES_MAX: u64 = 256 << 20;
 const RESERVE_PART: u64 = 32;
+/// Bytes of the log that any change may have, however little room there is: who removes something has these.
+const SMALL_BYTES: u64 = 64 << 10;
+/// While there is little room a checkpoint is made for this part of a segment.
+const GIVEN_BACK_PART: u64 = 8;
+/// Behind a batch for which there was no room there is room again if so much can be had.
+const GOES_ON_BYTES: u64 = 8 << 20;
+/// What a checkpoint takes beside what was changed, at most, and which part of the reserve that is at most: on a small
+/// disk all else would leave less.
+const CHECKPOINT_BYTES_MAX: u64 = 1 << 20;
+const CHECKPOINT_PART: u64 = 4;
+/// Bytes that the log may have more than when a checkpoint was due for which there was no room. It is changed in memory
+/// meanwhile, of which redb keeps only so much.
+const POSTPONED_BYTES_MAX: u64 = 8 << 20;
+
+// redb writes to the state while something is put as soon as half of its memory is changed pages.
+const _: () = assert!(2 * (SEGMENT_BYTES_MAX + BATCH_BYTES_MAX as u64) < CACHE_BYTES as u64 / 2);
+const _: () = assert!(2 * (SEGMENT_BYTES_MAX + POSTPONED_BYTES_MAX) < CACHE_BYTES as u64 / 2);
 
 /// A key and its value.
 pub type Row = (Vec<u8>, Vec<u8>);
@@ -158,6 +180,11 @@ impl Batch<'_> {
         Ok(())
     }
 
+    /// Bytes of the record that it will be, about.
+    pub fn bytes(&self) -> u64 {
+        self.bytes as u64
+    }
+
     /// Whether so much was put that what else is to be done should be done in the next one.
     pub fn is_full(&self) -> bool {
         self.bytes >= self.bytes_max
@@ -265,6 +292,43 @@ pub struct Store {
     segment_bytes_max: u64,
     batch_bytes_max: usize,
     broken: bool,
+    /// How much of the newest segment was in the state already when the state was written last.
+    written: u64,
+    /// There was no room for a checkpoint that was due: how much was not written then.
+    postponed: Option<u64>,
+    /// Bytes of the contents of all volumes, as far as somebody has said so.
+    used_bytes: u64,
+}
+
+/// Bytes of the log that changes may have before they are refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Left {
+    /// Those that take more room for good.
+    pub new: u64,
+    /// Those that write over what is there: this takes room until the next checkpoints.
+    pub over: u64,
+    /// All others, as who removes something.
+    pub rest: u64,
+}
+
+impl Left {
+    /// Behind so many bytes more of the log.
+    pub fn behind(self, bytes: u64) -> Left {
+        let rest = self.rest.saturating_sub(bytes).max(SMALL_BYTES.min(self.rest));
+        Left { new: self.new.saturating_sub(bytes), over: self.over.saturating_sub(bytes), rest }
+    }
+
+    /// The least, as long as there is something.
+    pub fn nothing() -> Left {
+        Left { new: 0, over: 0, rest: SMALL_BYTES }
+    }
+
+    /// Whether there is room for a change of so many bytes in a batch that has others. What is small is never refused
+    /// for those: who removes something did not ask for them.
+    pub fn has_rest(self, bytes: u64, batch_bytes: u64) -> bool {
+        let others = if bytes <= SMALL_BYTES { 0 } else { batch_bytes };
+        bytes.saturating_add(others) <= self.rest
+    }
 }
 
 impl Store {
@@ -304,8 +368,21 @@ impl Store {
         replay(&database, &found.records, log.last)?;
         disk.sync_names().map_err(StoreError::io("sync the store"))?;
         let checkpoint = log.last.number;
-        let (segment_bytes_max, batch_bytes_max) = (SEGMENT_BYTES_MAX, BATCH_BYTES_MAX);
-        let store = Store { database, log, checkpoint, segment_bytes_max, batch_bytes_max, broken: false };
+        // As large as on any other one if it cannot be asked.
+        let segment_bytes_max = disk.room(STATE).ok().flatten().map_or(SEGMENT_BYTES_MAX, segment_of);
+        let batch_bytes_max = BATCH_BYTES_MAX.min(2 * segment_bytes_max as usize);
+        let written = log.segment_bytes();
+        let store = Store {
+            database,
+            log,
+            checkpoint,
+            segment_bytes_max,
+            batch_bytes_max,
+            broken: false,
+            written,
+            postponed: None,
+            used_bytes: u64::MAX,
+        };
         Ok(Opened { store, notes })
     }
 
@@ -320,7 +397,7 @@ impl Store {
     }
 
     /// Changes something. When it returns without an error, everything that `work` has put is on stable storage; when
-    /// `work` fails, nothing is changed.
+    /// `work` fails, or the disk has no room ([`StoreError::Full`]), nothing is changed.
     pub fn batch<R, E: From<StoreError>>(&mut self, work: impl FnOnce(&mut Batch) -> Result<R, E>) -> Result<R, E> {
         if self.broken {
             return Err(StoreError::Broken.into());
@@ -335,8 +412,9 @@ impl Store {
         if !puts.is_empty() {
             // From here on a failure leaves it open whether the record will be found at the next start.
             self.broken = true;
-            self.finish(transaction, &puts)?;
-            self.broken = false;
+            let finished = self.finish(transaction, &puts);
+            self.broken = !matches!(finished, Ok(()) | Err(StoreError::Full(_)));
+            finished?;
         }
         Ok(result)
     }
@@ -351,8 +429,9 @@ impl Store {
         let place = self.log.append(puts)?;
         mark(&mut transaction.open_table(ROWS)?, place)?;
         transaction.commit()?;
-        if self.log.segment_bytes() >= self.segment_bytes_max {
-            self.checkpoint()?;
+        if self.log.segment_bytes() >= self.segment_bytes_max && self.postponed.is_none() {
+            let unwritten = self.unwritten();
+            self.postponed = (!self.try_checkpoint()?).then_some(unwritten);
         }
         Ok(())
     }
@@ -367,16 +446,65 @@ impl Store {
         self.log.last.number
     }
 
+    /// Bytes of the log that the state has in memory only.
+    fn unwritten(&self) -> u64 {
+        self.log.segment_bytes().saturating_sub(self.written)
+    }
+
     /// Bytes of the log's newest segment: so much is written again into the state after a crash, about.
     pub fn log_bytes(&self) -> u64 {
         self.log.segment_bytes()
     }
 
-    /// Whether the disk has so little room left that what takes more of it should be refused. A store whose disk is
-    /// full ends, and cannot be opened before there is room. `used_bytes`: of the contents of all volumes.
-    pub fn is_short(&self, used_bytes: u64) -> Result<bool, StoreError> {
+    /// How much changes may still have; `None`: as much as anybody wants. A store whose disk is full goes on only with
+    /// what is small, and cannot be opened before there is room. `used_bytes`: of the contents of all volumes.
+    pub fn left(&mut self, used_bytes: u64) -> Result<Option<Left>, StoreError> {
+        self.used_bytes = used_bytes;
         let room = self.log.room(STATE).map_err(StoreError::io("look at the store's disk"))?;
-        Ok(room.is_some_and(|room| is_short(room, used_bytes, self.log.segment_bytes())))
+        Ok(room.map(|room| left(room, used_bytes, self.unwritten())))
+    }
+
+    /// How much changes may still have while the store is full, or [`Store::is_postponed`].
+    pub fn left_when_full(&self) -> Left {
+        let is_over = self.postponed.is_some_and(|then| self.unwritten() >= then.saturating_add(POSTPONED_BYTES_MAX));
+        Left { rest: if is_over { 0 } else { SMALL_BYTES }, ..Left::nothing() }
+    }
+
+    /// Whether so much can be had, whatever the disk says that it has, that a full store may go on: what there was no
+    /// room for comes again.
+    pub fn has_room(&mut self) -> bool {
+        let least = self.segment_bytes_max.min(GOES_ON_BYTES);
+        let has = self.log.has_room_for(least.max(self.log.refused_bytes()));
+        if has {
+            self.log.forget_refused();
+        }
+        has
+    }
+
+    /// Whether a full store has room for something that is small and that nobody waits for.
+    pub fn has_some_room(&self) -> bool {
+        self.log.has_room_for(4 * SMALL_BYTES)
+    }
+
+    /// Whether there was no room for a checkpoint that was due. [`Store::give_back`] tries again.
+    pub fn is_postponed(&self) -> bool {
+        self.postponed.is_some()
+    }
+
+    /// Makes a checkpoint while there is little room, if that gives enough of it back: what is behind it is counted no
+    /// more, and old segments go. Says whether it has.
+    pub fn give_back(&mut self) -> Result<bool, StoreError> {
+        // What cannot be asked may be nothing.
+        let older = self.log.older_bytes().unwrap_or(0);
+        let enough = (self.segment_bytes_max / GIVEN_BACK_PART).max(SMALL_BYTES);
+        if older.saturating_add(self.log.segment_bytes()) < enough {
+            return Ok(false);
+        }
+        self.broken = true;
+        let is_made = self.try_checkpoint()?;
+        self.broken = false;
+        self.postponed = self.postponed.filter(|_| !is_made);
+        Ok(is_made)
     }
 
     /// Reads every row, and checks what they say of each other.
@@ -385,24 +513,63 @@ impl Store {
     }
 
     /// Everything is in redb; the log begins a new segment, and forgets what only the checkpoint before the last one
-    /// would need.
+    /// would need. If the disk has no room for that nothing is done: the log has everything.
     pub fn checkpoint(&mut self) -> Result<(), StoreError> {
+        self.try_checkpoint().map(drop)
+    }
+
+    /// `false`: there is no room. A state that were written in part would have to be opened again.
+    fn try_checkpoint(&mut self) -> Result<bool, StoreError> {
+        // Of what is not in the file yet redb keeps no more than half of its memory for pages.
+        let unwritten = self.unwritten().saturating_mul(2).min(CACHE_BYTES as u64 / 2);
+        // What is free inside is estimated.
+        let room = self.log.room(STATE).ok().flatten();
+        let inside = room.map_or(0, |room| free_inside(room, self.used_bytes) / 2);
+        let own = room.map_or(CHECKPOINT_BYTES_MAX, checkpoint_of);
+        if !self.log.has_room_for(unwritten.saturating_sub(inside) + own) {
+            return Ok(false);
+        }
         replay(&self.database, &[], self.log.last)?;
-        self.log.next_segment()?;
+        self.written = self.log.segment_bytes();
+        if !self.log.next_segment()? {
+            return Ok(false);
+        }
+        self.written = 0;
         self.log.forget(self.checkpoint)?;
         self.checkpoint = self.log.last.number;
-        Ok(())
+        Ok(true)
     }
 }
 
+/// Room that is kept on a disk of this size.
+fn reserve_of(room: Room) -> u64 {
+    RESERVE_BYTES_MAX.min(room.size / RESERVE_PART)
+}
+
+/// How large a segment may become on a disk of this size.
+fn segment_of(room: Room) -> u64 {
+    (reserve_of(room) / SEGMENT_PART).clamp(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX)
+}
+
+/// What a checkpoint takes on a disk of this size beside what was changed.
+fn checkpoint_of(room: Room) -> u64 {
+    CHECKPOINT_BYTES_MAX.min(reserve_of(room) / CHECKPOINT_PART)
+}
+
+/// A block takes twice its bytes in the state, whose file does not become smaller where something is removed: what it
+/// has beyond that is free for what comes.
+fn free_inside(room: Room, used_bytes: u64) -> u64 {
+    room.file.saturating_sub(used_bytes.saturating_mul(9) / 4)
+}
+
 /// `log_bytes`: of records of which the state may not be written yet.
-fn is_short(room: Room, used_bytes: u64, log_bytes: u64) -> bool {
-    let reserve = RESERVE_BYTES_MAX.min(room.size / RESERVE_PART);
-    // A block takes twice its bytes in the state, whose file does not become smaller where something is removed: what
-    // it has beyond that is free for what comes.
-    let free_inside = room.file.saturating_sub(used_bytes.saturating_mul(9) / 4);
+fn left(room: Room, used_bytes: u64, log_bytes: u64) -> Left {
+    let reserve = reserve_of(room);
     let coming = log_bytes.saturating_mul(2);
-    room.free < reserve / 2 || room.free.saturating_add(free_inside) < reserve.saturating_add(coming)
+    let all = room.free.saturating_add(free_inside(room, used_bytes)).saturating_sub(coming);
+    // Each byte of the log is twice in the state, too, and the log needs some of what is free outside.
+    let beyond = |reserve: u64| room.free.saturating_sub(reserve / 2).min(all.saturating_sub(reserve) / 3);
+    Left { new: beyond(reserve), over: beyond(reserve / 2), rest: room.free.max(SMALL_BYTES) }
 }
 
 fn is_store(path: &Path) -> bool {
@@ -483,16 +650,59 @@ fn replay(database: &Database, records: &[Puts], last: Place) -> Result<(), Stor
 mod tests {
     use super::*;
 
+    const MIB: u64 = 1 << 20;
+    const GIB: u64 = 1 << 30;
+
     #[test]
     fn a_disk_is_short_while_something_can_still_be_removed() {
-        const GIB: u64 = 1 << 30;
         let room = |free, file| Room { free, size: 100 * GIB, file };
+        let is_short = |room, used, log| left(room, used, log).new == 0;
         assert!(!is_short(room(GIB, GIB), GIB / 2, 0));
         assert!(is_short(room(200 << 20, GIB), GIB / 2, 0), "less than what is kept");
         assert!(is_short(room(300 << 20, GIB), GIB / 2, 60 << 20), "the log has more");
         assert!(!is_short(room(200 << 20, GIB), 0, 0), "the state has room inside");
         assert!(is_short(room(100 << 20, GIB), 0, 0), "and the log has none");
         assert!(!is_short(Room { free: 1 << 20, size: 8 << 20, file: 0 }, 0, 0), "a small one");
+    }
+
+    #[test]
+    fn what_is_written_over_goes_on_for_longer_than_what_is_new_and_what_is_small_for_longest() {
+        let left = |free| left(Room { free, size: 100 * GIB, file: 0 }, 0, 0);
+        assert_eq!(left(556 * MIB), Left { new: 100 * MIB, over: 428 * MIB / 3, rest: 556 * MIB });
+        assert_eq!(left(200 * MIB), Left { new: 0, over: 24 * MIB, rest: 200 * MIB });
+        assert_eq!(left(100 * MIB), Left { new: 0, over: 0, rest: 100 * MIB });
+        assert_eq!(left(0), Left::nothing());
+        assert_eq!(left(200 * MIB).behind(20 * MIB), Left { new: 0, over: 4 * MIB, rest: 180 * MIB });
+        assert_eq!(left(200 * MIB).behind(GIB), Left::nothing());
+        let over = Left { rest: 0, ..Left::nothing() };
+        assert_eq!(over.behind(0), over, "what has nothing gets nothing");
+    }
+
+    /// It was each batch that had so much: who removed something in one with others was refused.
+    #[test]
+    fn what_is_small_is_not_refused_for_others() {
+        let least = Left::nothing();
+        assert!(least.has_rest(SMALL_BYTES, GIB) && !least.has_rest(SMALL_BYTES + 1, 0));
+        let more = Left { rest: MIB, ..least };
+        assert!(more.has_rest(MIB / 2, MIB / 2) && !more.has_rest(MIB / 2, MIB));
+        assert!(!Left { rest: 0, ..least }.has_rest(1, 0));
+    }
+
+    /// On disks of 64 MiB the log was never cut.
+    #[test]
+    fn a_checkpoint_has_room_where_what_is_written_over_has_none() {
+        for size in [16 * MIB, 64 * MIB, GIB, 100 * GIB] {
+            let room = Room { free: size, size, file: 0 };
+            assert!(checkpoint_of(room) < reserve_of(room) / 2, "{size}");
+        }
+    }
+
+    #[test]
+    fn two_segments_and_their_copies_are_no_more_than_the_reserve() {
+        let segment = |size| segment_of(Room { free: size, size, file: 0 });
+        assert_eq!([segment(GIB), segment(4 * GIB), segment(100 * GIB)], [8 * MIB, 32 * MIB, 32 * MIB]);
+        assert_eq!(segment(64 * MIB), 512 << 10);
+        assert_eq!(segment(0), SEGMENT_BYTES_MIN);
     }
 
     #[test]

@@ -46,8 +46,14 @@ impl Frames {
 
     /// These bytes have arrived.
     pub fn push(&mut self, bytes: &[u8]) {
-        self.bytes.drain(..self.at);
-        self.at = 0;
+        if self.at > 0 {
+            self.bytes.drain(..self.at);
+            self.at = 0;
+            // What is gone was a large one, and this did not come alone.
+            if self.bytes.len() <= KEPT_BYTES {
+                self.bytes.shrink_to(KEPT_BYTES);
+            }
+        }
         self.bytes.extend(bytes);
     }
 
@@ -70,5 +76,24 @@ impl Frames {
             (self.bytes, self.at) = (Vec::new(), 0);
         }
         Ok(Some(message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Request;
+
+    #[test]
+    fn the_room_of_a_large_message_is_given_back_also_if_the_next_one_came_with_it() {
+        let (large, small) = (vec![7_u8; KEPT_BYTES + KEPT_BYTES / 2], Request::Goodbye {});
+        let (bytes, next) = (frame(&large), frame(&small));
+        let mut frames = Frames::new();
+        bytes.chunks(1 << 16).for_each(|bytes| frames.push(bytes));
+        frames.push(&next[..1]);
+        assert_eq!(frames.next_message().expect("it is whole"), Some(large));
+        frames.push(&next[1..]);
+        assert!(frames.bytes.capacity() <= KEPT_BYTES, "{}", frames.bytes.capacity());
+        assert_eq!(frames.next_message().expect("it is whole"), Some(small));
     }
 }

@@ -54,6 +54,7 @@ mod bluefs_c;
 mod bluefs_cache;
 mod bluefs_contention;
 mod bluefs_fstab;
+mod bluefs_full;
 mod bluefs_hostile;
 mod bluefs_invitations;
 mod bluefs_listings;

@@ -9,7 +9,7 @@ use bluefs_store::{Batch, StoreError, View};
 use bluefs_wire::Request;
 
 use super::Volume;
-use crate::engine::Now;
+use crate::engine::{Now, FULL_EVERY_MS};
 
 /// Blocks that are removed in one turn with files that nobody can have open, at most: 1 GiB of contents.
 const FREED_BLOCKS_MAX: usize = 65_536;
@@ -37,13 +37,18 @@ impl Volume {
         if now.millis < self.free_not_before {
             return Ok(());
         }
+        if !self.may_free {
+            // If that had no room either all would begin again, with this: again and again, and everybody cut off.
+            self.free_at = Some(now.millis + FULL_EVERY_MS);
+            return Ok(());
+        }
         self.free_at = None;
         let unused: Vec<Ino> = self.orphans.iter().filter(|(_, who)| who.is_empty()).map(|(ino, _)| *ino).collect();
         if unused.is_empty() {
             return Ok(());
         }
         let view = View::new(&*batch, self.id, &self.staged);
-        let (changes, free) = free(&view, &unused, FREED_BLOCKS_MAX)?;
+        let (changes, free) = free(&view, &unused, FREED_BLOCKS_MAX.min(self.removed_rows_max()))?;
         free.iter().for_each(|ino| _ = self.orphans.remove(ino));
         if free.len() < unused.len() {
             self.free_not_before = now.millis + 1;

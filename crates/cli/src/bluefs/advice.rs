@@ -27,6 +27,7 @@ pub fn store(what: &str, error: &StoreError) -> Failure {
             Some(libc::EFBIG) => "raise the limit of file sizes (ulimit -f)",
             _ => "see the kernel log (dmesg), and speculator fsck",
         }),
+        StoreError::Full(_) => "make room there",
         StoreError::Database(_) => "see speculator fsck",
         _ => return Failure::Bluefs(format!("cannot {what}: {error}")),
     };

@@ -60,6 +60,7 @@ fn line(note: &Note, time: f64) -> Map<String, Value> {
         Note::Connected { peer, guest } => ("connected", *peer, Some(guest)),
         Note::Disconnected { peer, guest, .. } => ("disconnected", *peer, Some(guest)),
         Note::Refused { peer, guest, .. } => ("refused", *peer, guest.as_ref()),
+        Note::Full => ("full", None, None),
         Note::Stopping => ("stopping", None, None),
     };
     add("event", event.into());
@@ -78,7 +79,7 @@ fn line(note: &Note, time: f64) -> Map<String, Value> {
             add("why", (*why).into());
             add("text", text.as_str().into());
         }
-        Note::Connected { .. } | Note::Stopping => {}
+        Note::Connected { .. } | Note::Full | Note::Stopping => {}
     }
     line
 }

@@ -86,9 +86,14 @@ pub fn serve(options: ServeOptions) -> Result<u8, Failure> {
         tell!("speculator: metrics at http://{answered}/metrics");
     }
     let journal = options.log.map(Journal::begin).transpose().map_err(|error| io("start a thread", error))?;
+    let shown_there = shown.clone();
     server.set_note(move |note| {
         if note == Note::Stopping {
             tell_manager("STOPPING=1");
+        }
+        if note == Note::Full {
+            let advice = "make room there, or raise its quota";
+            tell!("speculator: the disk of {shown_there} is full: changes are refused until there is room; {advice}");
         }
         journal.iter().for_each(|journal| journal.note(&note));
     });
