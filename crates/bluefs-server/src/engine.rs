@@ -113,6 +113,8 @@ struct Looked {
     left: Option<Left>,
     /// Whether files that nobody has open may be freed.
     may_free: bool,
+    /// Whether there was no room for a checkpoint.
+    was_postponed: bool,
 }
 
 struct State {
@@ -143,7 +145,8 @@ impl Engine {
         self.term.into_iter().for_each(|term| self.set_term(term));
         let until = now.millis + FULL_EVERY_MS;
         let left = Some(self.store.left_when_full());
-        self.looked = Some(Looked { until, log_bytes: self.log_bytes(), left, may_free: false });
+        let was_postponed = self.store.is_postponed();
+        self.looked = Some(Looked { until, log_bytes: self.log_bytes(), left, may_free: false, was_postponed });
         self.is_full = true;
         Ok(())
     }
@@ -180,7 +183,8 @@ impl Engine {
     fn look_at_room(&mut self, now: Now) -> Result<(), StoreError> {
         let log_bytes = self.store.log_bytes();
         let more = |looked: Looked| log_bytes.checked_sub(looked.log_bytes).filter(|more| *more < ROOM_EVERY_BYTES);
-        let known = self.looked.filter(|looked| now.millis < looked.until);
+        let is_postponed = self.store.is_postponed();
+        let known = self.looked.filter(|looked| now.millis < looked.until && looked.was_postponed == is_postponed);
         let left = match known.and_then(|looked| Some(looked.left?.behind(more(looked)?))) {
             Some(left) => Some(left),
             None if known.is_some_and(|looked| looked.left.is_none() && more(looked).is_some()) => return Ok(()),
@@ -208,7 +212,8 @@ impl Engine {
         let has_rest = left.is_none_or(|left| left.rest > 0);
         let may_free = has_rest && (!self.is_full || self.store.has_some_room());
         let until = now.millis + if is_full { FULL_EVERY_MS } else { ROOM_EVERY_MS };
-        self.looked = Some(Looked { until, log_bytes: self.store.log_bytes(), left, may_free });
+        let was_postponed = self.store.is_postponed();
+        self.looked = Some(Looked { until, log_bytes: self.store.log_bytes(), left, may_free, was_postponed });
         Ok(left)
     }
 

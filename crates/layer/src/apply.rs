@@ -362,7 +362,13 @@ impl Apply<'_> {
             }
             more += 1;
         };
-        rename(dir, name, self.stage()?, &aside)
+        rename(dir, name, self.stage()?, &aside)?;
+        // Exchanged since it was looked at. The stage is removed with all that is in it.
+        if is_directory(self.stage()?, &aside)? {
+            rename(self.stage()?, &aside, dir, name)?;
+            return Err(io::Error::other("somebody else has just made a directory there; move it away"));
+        }
+        Ok(())
     }
 
     fn place(
@@ -376,8 +382,8 @@ impl Apply<'_> {
         let (hold, held) = (&self.plan.holds[hold], hold_name(hold));
         let in_stage = ino_of(self.stage()?, &held)?;
         let is_done = match hold {
-            // The second one was made by `place_copy`.
-            Hold::File { ino, .. } => found == Some(*ino) || self.manner.force && found.is_some() && found == in_stage,
+            // What is held, and not the number that it had: somebody else's file may have that by now.
+            Hold::File { .. } => found.is_some() && found == in_stage,
             Hold::Directory { .. } => in_stage.is_none(),
         };
         if is_done {
@@ -451,21 +457,23 @@ impl Apply<'_> {
     fn make_there(&self, source: BorrowedFd<'_>, made: &Path, dir: BorrowedFd<'_>) -> io::Result<()> {
         let unfinished = self.unfinished(made);
         remove_if_there(dir, &unfinished)?;
-        let finished = || {
+        let finished = || -> io::Result<bool> {
             let new = object::create_like(source, dir, &unfinished)?;
             self.burn();
             remove_if_there(self.stage()?, made)?;
             rename(dir, &unfinished, self.stage()?, made)?;
             // As long as `new` is there, nothing else has its number.
-            if ino_of(self.stage()?, made)? != Some(object::stat(new.as_fd())?.st_ino) {
-                self.set_aside(&format!("gone-{}", made.display()), self.stage()?, made)?;
-                return Err(io::Error::other("somebody else has exchanged what was made there"));
-            }
-            Ok(())
+            Ok(ino_of(self.stage()?, made)? == Some(object::stat(new.as_fd())?.st_ino))
         };
-        finished().inspect_err(|_| {
+        let is_ours = finished().inspect_err(|_| {
             let _ = rustix::fs::unlinkat(dir, &unfinished, AtFlags::empty());
-        })
+        })?;
+        if is_ours {
+            return Ok(());
+        }
+        // The stage is removed with all that is in it.
+        rename(self.stage()?, made, dir, &unfinished)?;
+        Err(io::Error::other("somebody else has exchanged what was made there"))
     }
 
     /// The new object has its name. A crash may have lost the data of a file and not its attributes, and where writing

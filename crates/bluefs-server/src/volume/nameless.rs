@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use bluefs::apply::free;
 use bluefs::query::Query;
 use bluefs::Ino;
-use bluefs_store::{Batch, StoreError, View};
+use bluefs_store::{Batch, Left, StoreError, View};
 use bluefs_wire::Request;
 
 use super::Volume;
@@ -51,7 +51,9 @@ impl Volume {
         let (changes, free) = free(&view, &unused, FREED_BLOCKS_MAX.min(self.removed_rows_max()))?;
         free.iter().for_each(|ino| _ = self.orphans.remove(ino));
         if free.len() < unused.len() {
-            self.free_not_before = now.millis + 1;
+            // On a full disk one part for each look at it, as that asks for the room of one.
+            let is_full = self.left == Some(Left::nothing());
+            self.free_not_before = now.millis + if is_full { FULL_EVERY_MS } else { 1 };
             self.free_at = Some(self.free_not_before);
         }
         batch.write(self.id, &changes)?;
