@@ -38,7 +38,12 @@ pub(crate) fn plan_segments(elf: &Elf, options: &Options) -> Result<FilePlan, Pl
             plan.left.extend(sites_of(fates));
         } else {
             let area = StubArea::new(area, options.agent_entry);
-            plan.segments.push(planner.plan(load, windows, area, fates)?);
+            let segment = planner.plan(load, windows, area, fates)?;
+            // In a damaged file all windows may be out of reach.
+            match segment.sites.iter().any(Site::is_patched) {
+                true => plan.segments.push(segment),
+                false => plan.left.extend(segment.sites),
+            }
         }
     }
     Ok(plan)
