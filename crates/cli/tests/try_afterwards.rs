@@ -172,9 +172,10 @@ fn what_cannot_be_looked_into_is_only_given_up_by_force() {
     let outcome = Command::new("sh").args(["-c", &without_devices]).output().unwrap();
     refused(Outcome::of(outcome), "no loop device");
 
+    // Synchronized, as the mount namespace of another test may keep the file system for a moment.
     let set_version = |number: u32| {
         let script = format!(
-            "mount -o loop {} image && printf '\\{number}' | dd of=image/plan conv=notrunc status=none; umount image",
+            "mount -o loop {} image && printf '\\{number}' | dd of=image/plan conv=notrunc,fsync status=none; umount image",
             layer.display()
         );
         tree::run(&scene.path(""), &script);
