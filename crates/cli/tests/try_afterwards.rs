@@ -175,7 +175,8 @@ fn what_cannot_be_looked_into_is_only_given_up_by_force() {
     // Synchronized, as the mount namespace of another test may keep the file system for a moment.
     let set_version = |number: u32| {
         let script = format!(
-            "mount -o loop {} image && printf '\\{number}' | dd of=image/plan conv=notrunc,fsync status=none; umount image",
+            "mount -o loop {} image && printf '\\{number}' | dd of=image/plan conv=notrunc,fsync status=none
+             umount image",
             layer.display()
         );
         tree::run(&scene.path(""), &script);
