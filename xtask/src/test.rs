@@ -24,7 +24,7 @@ const GROUPS: [&[Step]; 7] = [
     &[("format", format_check)],
     &[("test build", build_tests)],
     &[("tests of the command line", command_line), ("unit and other integration tests", others), ("loom models", loom)],
-    // Each on a volume of its own; a program of theirs waits half of its time.
+    // Each mode has a volume of its own. The programs wait half of their time.
     &[
         ("transparency, agent", || transparency(None, &[])),
         ("transparency, stops", || transparency(Some("stops"), &[])),
@@ -151,7 +151,7 @@ fn lints() -> Result<(), String> {
     nice_cargo(&agent).env("CARGO_TARGET_DIR", target().join("agent")).run()
 }
 
-/// Integration tests that one file of them runs at a time: half of their time is waiting for disks and for pauses.
+/// How many integration tests of one file run at a time: half of the time of each is waiting for disks and for pauses.
 const AT_ONCE: &str = "5";
 
 /// Integration tests of `speculator`: they take as long as all others.

@@ -1,7 +1,7 @@
 //! Who says nothing for long, who hears nothing for long, and an answer that comes while its caller gives up.
 
 use std::net::TcpListener;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{self, channel};
 use std::time::{Duration, Instant};
 
 use bluefs::query::Query;
@@ -33,6 +33,17 @@ fn welcomes(listener: &TcpListener, epoch: u64) -> (Receiver, Sender) {
     (from, to)
 }
 
+/// Tells of each ping of a client.
+fn tell_of_pings(mut from: Receiver, tell: mpsc::Sender<()>) {
+    std::thread::spawn(move || {
+        while let Ok(Some(request)) = from.receive::<Request>() {
+            if matches!(request, Request::Ping { .. }) {
+                let _ = tell.send(());
+            }
+        }
+    });
+}
+
 /// A server ends the connection of who says nothing for 30 s.
 #[test]
 fn who_only_hears_what_others_change_says_that_it_is_there() {
@@ -40,14 +51,8 @@ fn who_only_hears_what_others_change_says_that_it_is_there() {
     let at = address(&listener);
     let (tell, told) = channel();
     std::thread::spawn(move || {
-        let (mut from, mut to) = welcomes(&listener, 1);
-        std::thread::spawn(move || {
-            while let Ok(Some(request)) = from.receive::<Request>() {
-                if matches!(request, Request::Ping { .. }) {
-                    let _ = tell.send(());
-                }
-            }
-        });
+        let (from, mut to) = welcomes(&listener, 1);
+        tell_of_pings(from, tell);
         while to.send(&Reply::Invalidate { csn: Csn(0), keys: vec![] }).is_ok() {
             std::thread::sleep(Duration::from_millis(200));
         }
@@ -71,14 +76,8 @@ fn hears_slowly(pause: Duration) {
     let at = address(&listener);
     let (tell, told) = channel();
     std::thread::spawn(move || {
-        let (mut from, mut to) = welcomes(&listener, 1);
-        std::thread::spawn(move || {
-            while let Ok(Some(request)) = from.receive::<Request>() {
-                if matches!(request, Request::Ping { .. }) {
-                    let _ = tell.send(());
-                }
-            }
-        });
+        let (from, mut to) = welcomes(&listener, 1);
+        tell_of_pings(from, tell);
         // Longer than the test.
         let reply = frame(&Reply::Refused { why: Refusal::Stopping, text: vec![b'x'; 1000] });
         for piece in reply.chunks(20) {

@@ -153,8 +153,13 @@ impl Engine {
 
     /// Whether the disk has become full, or has no room for a checkpoint any more, since this was asked last.
     pub fn became_full(&mut self) -> bool {
-        let is_full = self.is_full || self.store.is_postponed();
-        !std::mem::replace(&mut self.told_full, is_full) && is_full
+        let has_none = self.has_no_room();
+        !std::mem::replace(&mut self.told_full, has_none) && has_none
+    }
+
+    /// Whether the disk had no room for a batch, or for a checkpoint that was due.
+    fn has_no_room(&self) -> bool {
+        self.is_full || self.store.is_postponed()
     }
 
     /// Handles what has happened, in this order. What is to be done may be done when it returns: everything that it
@@ -200,18 +205,18 @@ impl Engine {
         let before = self.looked.and_then(|looked| looked.left);
         // A disk that cannot be asked just now is as it was.
         let mut left = self.store.left(used).unwrap_or(before);
-        let is_short = self.is_full || self.store.is_postponed() || left.is_some_and(|left| left.new == 0);
+        let is_short = self.has_no_room() || left.is_some_and(|left| left.new == 0);
         if is_short && self.store.give_back()? {
             left = self.store.left(used).unwrap_or(left);
         }
         self.is_full = self.is_full && !self.store.has_room();
-        let is_full = self.is_full || self.store.is_postponed();
-        if is_full {
+        let has_none = self.has_no_room();
+        if has_none {
             left = Some(self.store.left_when_full());
         }
         let has_rest = left.is_none_or(|left| left.rest > 0);
         let may_free = has_rest && (!self.is_full || self.store.has_some_room());
-        let until = now.millis + if is_full { FULL_EVERY_MS } else { ROOM_EVERY_MS };
+        let until = now.millis + if has_none { FULL_EVERY_MS } else { ROOM_EVERY_MS };
         let was_postponed = self.store.is_postponed();
         self.looked = Some(Looked { until, log_bytes: self.store.log_bytes(), left, may_free, was_postponed });
         Ok(left)
