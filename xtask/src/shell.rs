@@ -1,11 +1,13 @@
 //! Running other programs: what is run is shown, what fails is told.
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{channel, Receiver};
+use std::time::{Duration, Instant};
 
 use crate::unstable::{failed_names, passed, unexplained, Failure};
 
@@ -15,6 +17,16 @@ const FOUND: i32 = 3;
 
 /// Lines that are told of one command's failures.
 const FAILURE_LINES_MAX: usize = 60;
+
+/// How long a command of tests may take: several times what the longest one takes. CI that is ended from outside says
+/// nothing of which test hangs.
+const TESTS_MAX: Duration = Duration::from_secs(25 * 60);
+
+/// How long output is waited for behind the end of a command.
+const LEFT_PIPE: Duration = Duration::from_secs(5);
+
+/// How libtest's line on a test ends that takes long.
+const SLOW: &str = "has been running for over 60 seconds";
 
 /// A command that is about to run.
 pub struct Job(Command);
@@ -152,7 +164,12 @@ impl Job {
     }
 
     /// The same for tests: what they say is shown as it comes; what failed is in the error. How many have passed.
-    pub fn run_tests(mut self) -> Result<usize, Failure> {
+    pub fn run_tests(self) -> Result<usize, Failure> {
+        self.run_tests_within(TESTS_MAX)
+    }
+
+    /// The same with another limit of time.
+    pub fn run_tests_within(mut self, limit: Duration) -> Result<usize, Failure> {
         let line = self.line();
         println!("$ {line}");
         let failed = |said: String| Failure { names: Vec::new(), unexplained: None, said };
@@ -160,12 +177,17 @@ impl Job {
         self.0.env("CARGO_TERM_COLOR", "never");
         let child = self.0.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = child.map_err(|error| failed(format!("cannot run {line}: {error}")))?;
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let (lines, problems) = std::thread::scope(|scope| {
-            let problems = scope.spawn(|| shown(stderr, |line| eprintln!("{line}")));
-            (shown(stdout, |line| println!("{line}")), problems.join().unwrap_or_default())
-        });
-        let status = child.wait().map_err(|error| failed(format!("cannot wait for {line}: {error}")))?;
+        let stdout = Shown::new(child.stdout.take(), |line| println!("{line}"));
+        let stderr = Shown::new(child.stderr.take(), |line| eprintln!("{line}"));
+        let ended = wait(&mut child, limit).map_err(|error| failed(format!("cannot wait for {line}: {error}")))?;
+        let (lines, problems) = (stdout.lines(), stderr.lines());
+        let Some(status) = ended else {
+            let minutes = limit.as_secs_f64() / 60.0;
+            let slow = lines.iter().filter(|line| line.ends_with(SLOW)).cloned().collect::<Vec<_>>();
+            let said =
+                format!("{line}: it did not end in {minutes} minutes, and was killed; of these tests some hang:");
+            return Err(failed(format!("{said}\n{}", slow.join("\n"))));
+        };
         if status.success() {
             return Ok(passed(&lines));
         }
@@ -195,10 +217,61 @@ impl Job {
 }
 
 /// The lines of a pipe; each is shown as it comes.
-fn shown(pipe: Option<impl Read>, show: fn(&str)) -> Vec<String> {
-    let lines = pipe.into_iter().flat_map(|pipe| BufReader::new(pipe).split(b'\n')).map_while(Result::ok);
-    let text = lines.map(|line| String::from_utf8_lossy(&line).into_owned());
-    text.inspect(|line| show(line)).collect()
+struct Shown {
+    came: Receiver<String>,
+}
+
+impl Shown {
+    fn new(pipe: Option<impl Read + Send + 'static>, show: fn(&str)) -> Shown {
+        let (tell, came) = channel();
+        std::thread::spawn(move || {
+            let lines = pipe.into_iter().flat_map(|pipe| BufReader::new(pipe).split(b'\n')).map_while(Result::ok);
+            let text = lines.map(|line| String::from_utf8_lossy(&line).into_owned());
+            text.inspect(|line| show(line)).try_for_each(|line| tell.send(line))
+        });
+        Shown { came }
+    }
+
+    /// All of them, once the command has ended: what it has left running may keep the pipe open for ever.
+    fn lines(self) -> Vec<String> {
+        std::iter::from_fn(|| self.came.recv_timeout(LEFT_PIPE).ok()).collect()
+    }
+}
+
+/// Waits for a command; `None`: it did not end in time, and was killed with everything that it had begun.
+fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+    let begun = Instant::now();
+    while begun.elapsed() < limit {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let mut killed = descendants(child.id());
+    killed.push(child.id());
+    // Whoever is stopped by a supervisor dies all the same. Those that are gone meanwhile are of no interest.
+    let _ = job("kill").args(["-KILL"]).args(killed.iter().map(u32::to_string)).output();
+    child.wait().map(|_| None)
+}
+
+/// All processes below one, those that were started last first.
+fn descendants(of: u32) -> Vec<u32> {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let parent = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // Behind the name, which may hold anything: the state, and the parent.
+        stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
+    };
+    let processes = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let known: Vec<(u32, u32)> = processes.filter_map(|pid| Some((pid, parent(pid)?))).collect();
+    let mut found = vec![of];
+    let mut at = 0;
+    while at < found.len() {
+        let of = found[at];
+        found.extend(known.iter().filter(|(_, parent)| *parent == of).map(|(pid, _)| *pid));
+        at += 1;
+    }
+    found.into_iter().skip(1).rev().collect()
 }
 
 /// What tests have said of their failures, up to a bound.
@@ -261,4 +334,43 @@ pub fn take_interrupts() -> Result<(), String> {
 pub fn find(command: &str) -> Option<PathBuf> {
     let usual = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/go/bin:/usr/games";
     usual.split(':').map(|directory| Path::new(directory).join(command)).find(|path| path.exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(2);
+
+    /// CI hung until it was ended from outside, which told nobody which test it was.
+    #[test]
+    fn tests_that_hang_are_killed_and_told() {
+        let hangs = "echo '..test a::b has been running for over 60 seconds'; setsid sleep 1000 & echo $!; wait";
+        let failure = job("sh").args(["-c", hangs]).run_tests_within(SOON).expect_err("it hangs");
+        assert!(failure.names.is_empty() && failure.said.contains("test a::b has been"), "{}", failure.said);
+    }
+
+    #[test]
+    fn what_a_command_leaves_running_is_not_waited_for() {
+        let begun = Instant::now();
+        let leaves = "echo 'test result: ok. 1 passed; 0 failed'; setsid sleep 15 & exit 0";
+        assert!(job("sh").args(["-c", leaves]).run_tests_within(60 * SOON).is_ok_and(|passed| passed == 1));
+        assert!(begun.elapsed() < 6 * SOON);
+    }
+
+    #[test]
+    fn everything_below_a_command_is_killed() {
+        let script = "setsid sh -c 'echo $$; exec sleep 1000' & wait";
+        let mut child = job("sh").args(["-c", script]).0.stdout(Stdio::piped()).spawn().expect("a child");
+        let mut pid = String::new();
+        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut pid).expect("a line");
+        assert!(wait(&mut child, Duration::ZERO).expect("a wait").is_none());
+        let state = || std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
+        let begun = Instant::now();
+        // Whoever adopts it may take a moment to wait for it.
+        while state().contains(") S ") && begun.elapsed() < SOON {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(!state().contains(") S "), "{}", state());
+    }
 }

@@ -329,6 +329,40 @@ fn a_full_store_goes_on_with_room_for_what_had_none() {
     assert_eq!(bench.change(write(0, MIB)), Ok(()));
 }
 
+/// Nothing could be removed any more as soon as others had taken the last of the disk: the zeros ahead of the log had
+/// been cut away, or a new segment had none. Each new beginning found that again, and everybody waited.
+#[test]
+fn what_is_small_has_room_in_the_log_when_others_have_taken_the_disk() {
+    let small = |bench: &mut Bench| {
+        let mode = |i: u16| set(SetAttr { mode: Some(0o600 + i % 8), ..SetAttr::default() });
+        (0..50).for_each(|i| assert_eq!(bench.change(mode(i)), Ok(())));
+    };
+    // A record that had no room, and a segment that has just begun.
+    for is_new in [false, true] {
+        let disk = Nearly::new();
+        let mut bench = Bench::new(&disk);
+        assert_eq!(bench.change(create("file")), Ok(()));
+        if is_new {
+            (0..12).for_each(|i| assert_eq!(bench.change(write(i * MIB, MIB)), Ok(())));
+            disk.set_free(200 * MIB);
+            (0..3).for_each(|_| _ = bench.turn(vec![]).expect("a turn"));
+            assert!((disk.log_bytes() as u64) < MIB, "a new segment");
+        } else {
+            disk.quota.store(300_000, Ordering::Relaxed);
+            bench.number += 1;
+            assert!(matches!(bench.submit(write(0, MIB)), Err(StoreError::Full(_))));
+            bench.engine.begin_again(bench.now()).expect("the store goes on");
+        }
+        disk.quota.store(0, Ordering::Relaxed);
+        if !is_new {
+            bench.connect(Some((SessionId(1), 1)));
+        }
+        small(&mut bench);
+        assert_eq!(bench.change(create("other")), Err(Errno::NOSPC));
+        assert_eq!(bench.change(Change::Unlink { dir: Ino::ROOT, name: name("file") }), Ok(()));
+    }
+}
+
 /// It tried to free a file of which it had freed a part, had no room, began again, and tried at once.
 #[test]
 fn a_full_store_does_not_begin_again_for_what_nobody_waits_for() {

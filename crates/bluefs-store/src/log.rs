@@ -36,6 +36,8 @@ const SLOT_BYTES: usize = 16;
 /// Zeros that are written ahead: as many as there are bytes of records, within these bounds.
 const AHEAD_BYTES_MIN: u64 = 4096;
 const AHEAD_BYTES_MAX: u64 = 1 << 20;
+/// Zeros that a segment begins with: what is small has room there when the rest of the disk is gone.
+const FIRST_BYTES: u64 = 64 << 10;
 
 /// A place in the log: the number of a record, and its checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -214,11 +216,12 @@ impl Log {
     /// it was before.
     pub fn append(&mut self, puts: &Puts) -> Result<Place, StoreError> {
         let (place, bytes) = encode(self.last, puts)?;
+        let had_zeros_to = self.zeros;
         self.write_zeros(self.end + bytes.len() as u64)?;
         match self.segment.write(self.end, &bytes) {
             Err(error) if is_no_room(&error) => {
                 self.refused_bytes = self.refused_bytes.max(bytes.len() as u64);
-                return Err(self.take_back(error));
+                return Err(self.take_back(error, had_zeros_to));
             }
             written => written.map_err(StoreError::io("write to the log"))?,
         }
@@ -237,11 +240,17 @@ impl Log {
     }
 
     /// There was no room for all of a record, and a part of it may stand behind the last one. As soon as that is gone
-    /// for certain the log is what it was; else nobody knows what a start would find.
-    fn take_back(&mut self, error: io::Error) -> StoreError {
-        match self.segment.set_len(self.end).and_then(|()| self.segment.sync()) {
-            Ok(()) => {
-                self.zeros = self.end;
+    /// for certain the log is what it was; else nobody knows what a start would find. Zeros that were there up to
+    /// `zeros` are there again: smaller records have that room.
+    fn take_back(&mut self, error: io::Error, zeros: u64) -> StoreError {
+        let blank = vec![0; (zeros - self.end) as usize];
+        let cut = |to: u64| self.segment.set_len(to);
+        let again = cut(zeros).and_then(|()| self.segment.write(self.end, &blank)).map(|()| zeros);
+        // Where what is written takes other blocks than before, that may have no room either.
+        let taken = again.or_else(|_| cut(self.end).map(|()| self.end));
+        match taken.and_then(|zeros| self.segment.sync().map(|()| zeros)) {
+            Ok(zeros) => {
+                self.zeros = zeros;
                 StoreError::Full(error)
             }
             Err(source) => StoreError::io("take a record out of the log for which there was no room")(source),
@@ -299,17 +308,33 @@ impl Log {
         self.end
     }
 
-    /// Later records go to a new segment. `false`: there is no room for one, and they go where they went.
+    /// Later records go to a new segment, which has room for some small ones from the start. `false`: there is no room
+    /// for one, and they go where they went.
     pub fn next_segment(&mut self) -> Result<bool, StoreError> {
         let first = self.last.number + 1;
         let segment = match open(&*self.disk, &name_of(first)) {
             Err(StoreError::Io { source, .. }) if is_no_room(&source) => return Ok(false),
             opened => opened?,
         };
-        segment.set_len(0).and_then(|()| segment.sync()).map_err(StoreError::io("begin a segment of the log"))?;
+        let failed = StoreError::io("begin a segment of the log");
+        let begun = segment.set_len(0).and_then(|()| segment.write(0, &vec![0; FIRST_BYTES as usize]));
+        match begun.and_then(|()| segment.sync()) {
+            Err(error) if is_no_room(&error) => {
+                let undone = if self.firsts.contains(&first) {
+                    // It has no record yet, and is the one that is written.
+                    self.zeros = self.end;
+                    segment.set_len(0).and_then(|()| segment.sync())
+                } else {
+                    // A start would take one that is there for the last.
+                    self.disk.remove(&name_of(first)).and_then(|()| self.disk.sync_names())
+                };
+                return undone.map(|()| false).map_err(failed);
+            }
+            begun => begun.map_err(failed)?,
+        }
         self.disk.sync_names().map_err(StoreError::io("sync the store"))?;
         self.segment = segment;
-        (self.end, self.zeros) = (0, 0);
+        (self.end, self.zeros) = (0, FIRST_BYTES);
         self.firsts.retain(|known| *known != first);
         self.firsts.push(first);
         Ok(true)

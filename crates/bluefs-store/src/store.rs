@@ -362,6 +362,8 @@ impl Store {
     /// Opens the store on a disk, or makes one there.
     pub fn on(disk: Arc<dyn Disk>) -> Result<Opened, StoreError> {
         let database = open_database(&*disk)?;
+        // A log says that the state was finished once. So the state has its name on the disk before there is a log.
+        disk.sync_names().map_err(StoreError::io("sync the store"))?;
         let applied = read_applied(&database)?;
         let (log, found) = Log::open(disk.clone(), applied)?;
         let notes = found.notes;
