@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{channel, Receiver};
-use std::time::{Duration, Instant};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::unstable::{failed_names, passed, unexplained, Failure};
 
@@ -17,6 +18,9 @@ const FOUND: i32 = 3;
 
 /// Lines that are told of one command's failures.
 const FAILURE_LINES_MAX: usize = 60;
+
+/// The variable that says which of several cases a test takes.
+pub const SAMPLE_VARIABLE: &str = "SPECULATOR_SAMPLE";
 
 /// How long a command of tests may take: several times what the longest one takes. CI that is ended from outside says
 /// nothing of which test hangs.
@@ -82,10 +86,18 @@ pub fn build_judged() -> Result<(), String> {
     nice_cargo(&["build", "--release", "-p", "cli", "-p", "testkit"]).run()
 }
 
+/// What tests that take one of several cases choose it by: another number in each run of ours, or the one that is given.
+pub fn sample_number() -> &'static str {
+    static SAMPLE: OnceLock<String> = OnceLock::new();
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    SAMPLE.get_or_init(|| std::env::var(SAMPLE_VARIABLE).unwrap_or_else(|_| now().to_string()))
+}
+
 /// A command.
 pub fn job(program: impl AsRef<OsStr>) -> Job {
     let mut command = Command::new(program);
-    command.current_dir(repository()).env("SPECULATOR_BUILD", judged()).env("SPECULATOR_SKIPPED", skipped());
+    command.current_dir(repository()).env("SPECULATOR_BUILD", judged());
+    command.env("SPECULATOR_SKIPPED", skipped()).env(SAMPLE_VARIABLE, sample_number());
     Job(command)
 }
 

@@ -10,7 +10,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::shell::{
-    build_comparer, build_tests, cargo, comparer, is_root, job, judge_test_build, nice_cargo, skipped, target,
+    build_comparer, build_tests, cargo, comparer, is_root, job, judge_test_build, nice_cargo, sample_number, skipped,
+    target, SAMPLE_VARIABLE,
 };
 use crate::unstable::{self, run_tests};
 use crate::volume::Volume;
@@ -18,25 +19,32 @@ use crate::{faults, guarantee, histories, search, setup};
 
 type Step = (&'static str, fn() -> Result<(), String>);
 
-/// Groups of steps that run at the same time. Two that build in the same folder wait for each other.
-const GROUPS: [&[Step]; 7] = [
-    &[("set-up", setup::run)],
-    &[("format", format_check)],
-    &[("test build", build_tests)],
-    &[("tests of the command line", command_line), ("unit and other integration tests", others), ("loom models", loom)],
-    // Each mode has a volume of its own. The programs wait half of their time.
+/// Steps that run one after the other.
+type Lane = &'static [Step];
+
+/// Groups of lanes that run at the same time. Two steps that build in the same folder wait for each other.
+const GROUPS: [&[Lane]; 5] = [
+    &[&[("set-up", setup::run)]],
+    &[&[("format", format_check)]],
+    &[&[("test build", build_tests)]],
+    // The first and the last one take about as long, and wait half of their time.
     &[
-        ("transparency, agent", || transparency(None, &[])),
-        ("transparency, stops", || transparency(Some("stops"), &[])),
+        &[("tests of the command line", command_line)],
+        &[("loom models", loom)],
+        &[
+            ("unit and other integration tests", others),
+            ("transparency, agent", || transparency(None, &[])),
+            ("transparency, stops", || transparency(Some("stops"), &[])),
+            ("rollback, short", rollback),
+            ("everyday commands, a sample", everyday_sample),
+        ],
     ],
-    &[("rollback, short", rollback), ("everyday commands, a sample", everyday_sample)],
     // They wait for disks and pauses most of the time; each has disks, mounts and servers of its own.
     &[
-        ("guarantee", guarantee::sample),
-        ("lints", lints),
-        ("faults, a sample", faults::sample),
-        ("search for holes, a sample", search::sample),
-        ("histories of BlueFS, a sample", histories::sample),
+        &[("guarantee", guarantee::sample)],
+        &[("lints", lints), ("faults, a sample", faults::sample)],
+        &[("search for holes, a sample", search::sample)],
+        &[("histories of BlueFS, a sample", histories::sample)],
     ],
 ];
 
@@ -52,6 +60,7 @@ pub fn run() -> Result<(), String> {
     judge_test_build();
     // Of another process that had this number.
     let _ = std::fs::remove_file(skipped());
+    println!("tests that take one of several cases choose it by {SAMPLE_VARIABLE}={}", sample_number());
     let mut lines = Vec::new();
     let mut all = Vec::new();
     for group in GROUPS {
@@ -83,12 +92,17 @@ pub fn run() -> Result<(), String> {
     }
 }
 
-fn side_by_side(group: &[Step]) -> Vec<Done> {
+fn side_by_side(group: &'static [Lane]) -> Vec<Done> {
     std::thread::scope(|scope| {
-        let threads: Vec<_> = group.iter().map(|step| (step.0, scope.spawn(|| timed(step)))).collect();
-        let ended = threads.into_iter().map(|(name, thread)| (name, thread.join()));
-        ended.map(|(name, done)| done.unwrap_or_else(|_| Done::panicked(name))).collect()
+        let threads: Vec<_> = group.iter().map(|lane| (lane, scope.spawn(|| one_by_one(lane)))).collect();
+        let ended = threads.into_iter().map(|(lane, thread)| (lane, thread.join()));
+        ended.flat_map(|(lane, done)| done.unwrap_or_else(|_| vec![Done::panicked(lane[0].0)])).collect()
     })
+}
+
+fn one_by_one(lane: Lane) -> Vec<Done> {
+    let step = |step: &Step| std::panic::catch_unwind(|| timed(step)).unwrap_or_else(|_| Done::panicked(step.0));
+    lane.iter().map(step).collect()
 }
 
 fn timed(step: &Step) -> Done {

@@ -105,7 +105,7 @@ fn guesses_that_turn_out_wrong_change_nothing() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let expected = natively(folder.path());
     assert!(expected.contains("LINE 1"), "{expected}");
-    for (rate, seed) in [("0", 1), ("0.1", 2), ("0.1", 3), ("0.5", 4)] {
+    for (rate, seed) in [("0", 1), support::sample(&[("0.1", 2), ("0.1", 3), ("0.5", 4)])] {
         let mut command = speculator(folder.path());
         command.args([
             "--inject",

@@ -224,3 +224,10 @@ impl Drop for Mounted {
         }
     }
 }
+
+/// One of these, another one in each run of `cargo xtask test`, which says how it was chosen and passes that on to a
+/// repetition; by itself a test takes the first one, or what `SPECULATOR_SAMPLE` says.
+pub fn sample<T: Copy>(of: &[T]) -> T {
+    let chosen = std::env::var("SPECULATOR_SAMPLE").ok().and_then(|number| number.parse::<usize>().ok());
+    of[chosen.unwrap_or(0) % of.len()]
+}
