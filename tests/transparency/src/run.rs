@@ -1,8 +1,9 @@
 //! Runs one command to its end, with a limit of time.
 //!
 //! Every process started from here inherits a variable that no other process has. What outlives its time, or is left
-//! over at the end, is found by that variable in `/proc/*/environ` and by nothing else: a daemon that left its
-//! session is found, a process that somebody else started never is.
+//! over at the end, is found by that variable in `/proc/*/environ`: a daemon that left its session is found, a process
+//! that somebody else started never is. A program that writes its title over its environment (redis) is found by its
+//! process group, as long as it has not left that.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,10 +12,11 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{kill_process, Pid, Signal};
+use rustix::process::{kill_process, kill_process_group, Pid, Signal};
 
 /// A command, and the circumstances that it runs in. Nothing is inherited from the harness's environment.
 #[derive(Clone, Debug)]
@@ -83,6 +85,7 @@ pub fn set_environment(command: &mut Command, directory: &Path, mark: &str) {
 pub fn run(job: &Job) -> Result<Outcome, String> {
     let mark = new_mark();
     let mut child = start(job, &mark)?;
+    let group = Group::of(&child);
     let stdin = child.stdin.take();
     let input = job.stdin.clone();
     thread::spawn(move || stdin.map(|mut pipe| pipe.write_all(&input)));
@@ -91,6 +94,7 @@ pub fn run(job: &Job) -> Result<Outcome, String> {
     let (status, timed_out) = wait(&mut child, job.timeout, &mark)?;
     let left = if timed_out { Vec::new() } else { left_over(&mark) };
     kill_marked(&mark);
+    drop(group);
     Ok(Outcome {
         stdout: stdout.join().unwrap_or_default(),
         stderr: stderr.join().unwrap_or_default(),
@@ -183,10 +187,39 @@ pub fn kill_marked(mark: &str) {
 
 /// Kills once whatever runs for this harness, for one that is about to end early.
 pub fn kill_all_marked() {
+    let groups = GROUPS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    groups.into_iter().for_each(kill_group);
     for pid in carriers(&format!("{MARK}={:010}-", std::process::id())) {
         // It may be gone already.
         let _ = kill_process(pid, Signal::KILL);
     }
+}
+
+/// The process groups of all jobs that have not ended.
+static GROUPS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+
+/// The process group of a job. It is killed at the end. Without a member its number could be somebody else's, but
+/// numbers are given out in turn.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn of(child: &Child) -> Group {
+        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        GROUPS.lock().unwrap_or_else(PoisonError::into_inner).extend(group);
+        Group(group)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.0.into_iter().for_each(kill_group);
+        GROUPS.lock().unwrap_or_else(PoisonError::into_inner).retain(|group| Some(*group) != self.0);
+    }
+}
+
+fn kill_group(group: Pid) {
+    // Mostly it has no member any more.
+    let _ = kill_process_group(group, Signal::KILL);
 }
 
 fn marked(mark: &str) -> Vec<Pid> {
@@ -213,4 +246,31 @@ fn carries(pid: i32, wanted: &[u8]) -> bool {
     // A zombie's environment is empty: it does not count.
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     environment.windows(wanted.len()).any(|window| window == wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A native redis was left, and the harness waited for the pipes that it had.
+    #[test]
+    fn who_has_lost_the_mark_is_not_left() {
+        let script = "env -i sleep 1000 2> /dev/null & echo $!";
+        let job = Job {
+            words: ["sh", "-c", script].map(str::to_owned).to_vec(),
+            directory: std::env::temp_dir(),
+            environment: Vec::new(),
+            stdin: Vec::new(),
+            user: None,
+            timeout: Duration::from_secs(60),
+        };
+        let outcome = run(&job).expect("it runs");
+        let pid = String::from_utf8(outcome.stdout).expect("a number").trim().to_owned();
+        let begun = Instant::now();
+        let runs = || fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "sleep");
+        while runs() {
+            assert!(begun.elapsed() < Duration::from_secs(10), "{pid} is left");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
 }
