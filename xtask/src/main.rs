@@ -20,7 +20,7 @@
 //! | `contention` | two mounts of BlueFS want the same: appends, lock files, `make`, a long transaction |
 //! | `programs` | git, cargo, npm and the build of a C package, on the disk and on a BlueFS mount |
 //! | `stuck` | whoever waits for a BlueFS server that says nothing: programs, clients and mounts are ended |
-//! | `suites [git] [sqlite] [python] [--places mount,run,ahead] [--sample N] [--only TEXT]` | their own test suites |
+//! | `suites [git] [sqlite] [python] [redis] [--places mount,run,ahead] [--sample N] [--only TEXT]` | their own tests |
 //! | `search [--pairs N] [--seed S] [--action NAME] [--observation NAME]` | looks for what is shown too early |
 //! | `bench NAME [--runs N] [--quick] [--only PART] [--max N] [--before FILE]` | figures into `bench-results/` |
 //! | `docs` | regenerates `docs/SYSCALLS.md`; looks whether what the documents name is there |
@@ -54,7 +54,7 @@ const USAGE: &str = "cargo xtask setup | demo | test | transparency [FILTER] | \
     slow-link [--rtt MS] [--rate MBIT] … -- COMMAND | posix [--operations N] [--for MINUTES] [--seed S] [NAME …] | \
     histories [N] [--seed S] [--jobs N] [--pages] [--planted ERROR] | stuck | contention | hostile | programs | \
     fuzz [--for MINUTES] [--seed S] | peers | \
-    suites [git] [sqlite] [python] [--places mount,run,ahead] [--sample N] [--seed S] [--only TEXT] | \
+    suites [git] [sqlite] [python] [redis] [--places mount,run,ahead] [--sample N] [--seed S] [--only TEXT] | \
     search [--pairs N] [--seed S] [--action NAME] [--observation NAME] [-v] | \
     bench interposition|postmark|sqlite|build|checkpoint|worth|overhead|answers|epochs|bluefs|bluefs-scale|\
     ahead-calls|guess-build|growth|signals|barriers|all \
@@ -130,13 +130,13 @@ fn everyday(arguments: &[String]) -> Result<(), String> {
     test::everyday(arguments.collect())
 }
 
-/// The suites of git, SQLite and Python, on the disk and in other places.
+/// The suites of git, SQLite, Python and Redis, on the disk and in other places.
 fn suites(arguments: &[String]) -> Result<(), String> {
     if !shell::is_root() {
         println!("left out without root: mounts");
         return Ok(());
     }
-    for package in ["git", "sqlite3"] {
+    for package in ["git", "sqlite3", "redis"] {
         setup::fetch(package)?;
     }
     build_judged()?;

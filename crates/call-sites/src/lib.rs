@@ -145,7 +145,7 @@ pub struct Patch {
 pub enum Shape {
     /// Following ones only: `window` is the site itself, and jumping there is a restart too.
     After,
-    /// Preceding ones only.
+    /// Preceding ones only. Where they take the whole jump, the call itself stays in its place.
     Before,
     /// Preceding and following ones.
     Both,

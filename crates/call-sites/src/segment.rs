@@ -98,7 +98,7 @@ impl Planner<'_, '_> {
     /// Writes one stub and the jump to it.
     fn patch(&self, window: &Window, area: &mut StubArea, load: &Load, text: &mut [u8]) -> Option<Patch> {
         let placed = area.add(window, self.text)?;
-        let bytes = window_bytes(window, area.vaddr().wrapping_add(u64::from(placed.entry)), self.text)?;
+        let bytes = window_bytes(window, area.vaddr().wrapping_add(u64::from(placed.entry)))?;
         let at = usize::try_from(window.range.start - load.page_vaddr()).ok()?;
         text.get_mut(at..at + bytes.len())?.copy_from_slice(&bytes);
         Some(Patch {

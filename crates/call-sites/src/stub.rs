@@ -153,28 +153,19 @@ fn text_decoder<'a>(instruction: &Instruction, bytes: &'a [u8]) -> iced_x86::Dec
     iced_x86::Decoder::with_ip(64, bytes, instruction.ip(), iced_x86::DecoderOptions::NONE)
 }
 
-/// The bytes that replace a window: a jump to `entry`, then traps. Where threads are cancelled the call stays behind
-/// the jump ([`is_cancelled`]).
-pub(crate) fn window_bytes(window: &Window, entry: u64, text: Text) -> Option<Vec<u8>> {
+/// The bytes that replace a window: a jump to `entry`, then traps. Where the jump ends before the call, that stays in
+/// its place: a thread that a signal finds in the call is shown there, and a call that begins again is made there.
+pub(crate) fn window_bytes(window: &Window, entry: u64) -> Option<Vec<u8>> {
     let next = window.range.start + JUMP_LEN;
     let displacement = i32::try_from(entry.wrapping_sub(next) as i64).ok()?;
     let mut bytes = vec![0xe9];
     bytes.extend(displacement.to_le_bytes());
     bytes.resize((window.range.end - window.range.start) as usize, 0xcc);
-    let behind = window.range.start + JUMP_LEN..window.range.end;
-    if text.slice(behind) == SYSCALL && is_cancelled(window, text) {
-        bytes.truncate(JUMP_LEN as usize);
+    if window.keeps_call() {
+        bytes.truncate(bytes.len() - SYSCALL.len());
         bytes.extend(SYSCALL);
     }
     Some(bytes)
 }
 
 const SYSCALL: &[u8] = &[0x0f, 0x05];
-
-/// Whether this is the call of `__syscall_cancel_arch` (glibc from 2.41, musl): `mov %r11, 8(%rsp); syscall; ret`. A
-/// signal's handler there goes by whether the thread is at this very instruction: whoever delivers a signal in the stub
-/// says so, and a call that begins again is made there, without the stub.
-fn is_cancelled(window: &Window, text: Text) -> bool {
-    const CANCELLED: &[u8] = &[0x4c, 0x89, 0x5c, 0x24, 0x08, 0x0f, 0x05, 0xc3];
-    text.slice(window.range.start..window.range.end + 1) == CANCELLED
-}

@@ -8,6 +8,9 @@ use crate::boundary::Context;
 use crate::targets::Targets;
 use crate::{Reason, Shape, JUMP_LEN};
 
+/// Length of `syscall`, bytes.
+const SYSCALL_LEN: u64 = 2;
+
 /// Instructions around a site that a jump can replace.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
@@ -25,9 +28,16 @@ impl Window {
         }
     }
 
-    /// Sites patched count most, then how simple their stubs are.
+    /// Does the jump end before the call, which can stay in its place behind it?
+    pub fn keeps_call(&self) -> bool {
+        self.after.is_empty() && self.range.end - self.range.start >= JUMP_LEN + SYSCALL_LEN
+    }
+
+    /// Sites patched count most, then whether a thread in a call can be shown at its own address, then how simple the
+    /// stubs are.
     fn worth(&self) -> u64 {
         1000 + match self.shape() {
+            _ if self.keeps_call() => 3,
             Shape::After => 2,
             Shape::Before => 1,
             Shape::Both => 0,
@@ -35,7 +45,7 @@ impl Window {
     }
 }
 
-/// Every smallest window at a site that can be moved, or why there is none.
+/// Every smallest window at a site that can be moved, with and without the call in its place, or why there is none.
 pub(crate) fn windows(context: &Context, targets: &Targets, reachable: &Range<i64>) -> Result<Vec<Window>, Reason> {
     let mut reason = Reason::NoWindow;
     let mut found = Vec::new();
@@ -59,12 +69,14 @@ fn smallest_windows(context: &Context) -> Vec<Window> {
         let start = before.first().map_or(context.site, Instruction::ip);
         // The fewest instructions after the site that make it long enough.
         let enough = (0..=context.after.len()).find_map(|count| {
-            let end = context.after[..count].last().map_or(context.site + 2, Instruction::next_ip);
+            let end = context.after[..count].last().map_or(context.site + SYSCALL_LEN, Instruction::next_ip);
             (end - start >= JUMP_LEN).then_some((count, end))
         });
         if let Some((count, end)) = enough {
-            found.push(Window { range: start..end, before: before.to_vec(), after: context.after[..count].to_vec() });
-            if count == 0 {
+            let window = Window { range: start..end, before: before.to_vec(), after: context.after[..count].to_vec() };
+            let is_last = window.keeps_call();
+            found.push(window);
+            if is_last {
                 break;
             }
         }

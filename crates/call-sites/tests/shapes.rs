@@ -26,14 +26,22 @@ const MOV_EAX_3: &[u8] = &[0xb8, 3, 0, 0, 0];
 const CMP_ERROR: &[u8] = &[0x48, 0x3d, 0x01, 0xf0, 0xff, 0xff];
 
 #[test]
-fn what_follows_is_preferred() {
-    assert_eq!(outcome(&[MOV_EAX_3, SYSCALL, CMP_ERROR, &[0x73, 1], RET, NOP, RET]), [Ok(Shape::After)]);
+fn what_precedes_is_preferred_if_the_call_can_stay() {
+    assert_eq!(outcome(&[MOV_EAX_3, SYSCALL, CMP_ERROR, &[0x73, 1], RET, NOP, RET]), [Ok(Shape::Before)]);
+    let code = [NOP, XOR_EAX, XOR_EAX, SYSCALL, CMP_ERROR, RET].concat();
+    let plan = checked_plan(&one_function(&code));
+    let patch = plan.segments[0].sites[0].patch().unwrap();
+    assert_eq!((patch.window, patch.window_len), (TEXT, 7));
+    assert_eq!(plan.segments[0].text[5..7], *SYSCALL);
+    // Two or four bytes are too few.
+    assert_eq!(outcome(&[XOR_EAX, SYSCALL, CMP_ERROR, RET]), [Ok(Shape::After)]);
+    assert_eq!(outcome(&[XOR_EAX, XOR_EAX, SYSCALL, CMP_ERROR, RET]), [Ok(Shape::After)]);
 }
 
 #[test]
 fn a_conditional_branch_is_moved_and_grows() {
     // test eax, eax; js +1
-    assert_eq!(outcome(&[MOV_EAX_3, SYSCALL, &[0x85, 0xc0, 0x78, 1], RET, NOP, RET]), [Ok(Shape::After)]);
+    assert_eq!(outcome(&[XOR_EAX, SYSCALL, &[0x85, 0xc0, 0x78, 1], RET, NOP, RET]), [Ok(Shape::After)]);
     // cmp rax, imm; ja far away, where the branch is the end of the window
     assert_eq!(
         outcome(&[XOR_EAX, SYSCALL, &[0x48, 0x85, 0xc0], &[0x0f, 0x87, 1, 0, 0, 0], RET, NOP, RET]),
@@ -113,7 +121,8 @@ fn a_switch_into_what_follows_is_seen() {
     let site = head.len() + MOV_EAX_3.len();
     let function = 0..code.len() as u64;
     let file = |targets: [usize; 2]| elf(2, &code, &targets.map(case).concat(), std::slice::from_ref(&function));
-    assert_eq!(outcomes(&file([head.len(), head.len()])), [Ok(Shape::After)]);
+    assert_eq!(outcomes(&file([head.len(), head.len()])), [Ok(Shape::Before)]);
+    assert_eq!(outcomes(&file([head.len(), site])), [Ok(Shape::After)]);
     assert_eq!(outcomes(&file([head.len(), site + 2])), [Ok(Shape::Before)]);
     assert_eq!(outcomes(&file([site, site + 2])), [Err(Reason::BranchTarget)]);
     // A table that leads nowhere is not understood: hands off.
@@ -158,7 +167,7 @@ fn code_of_no_known_function_needs_agreement_and_a_number() {
         let code = [&filler, load, SYSCALL, CMP_ERROR, RET, &[0xcc; 64]].concat();
         outcomes(&elf(2, &code, &[0; 8], &[]))
     };
-    assert_eq!(with(MOV_EAX_3), [Ok(Shape::After)]);
+    assert_eq!(with(MOV_EAX_3), [Ok(Shape::Before)]);
     assert_eq!(with(&[0x48, 0x89, 0xe5]), [Err(Reason::NoCallNumber)]);
     assert_eq!(with(&[6, 6, 6]), [Err(Reason::NoAgreement)]);
 }
@@ -170,7 +179,7 @@ fn read_only_data_in_an_executable_segment_stays() {
     let filler = [0x48, 0x89, 0xe5].repeat(40);
     let code = [&filler, MOV_EAX_3, SYSCALL, CMP_ERROR, RET, &[0xcc; 64]].concat();
     let with_text = |text| outcomes(&elf_with_text(2, &code, &[0; 8], &[], text));
-    assert_eq!(with_text(Some(0..code.len() as u64)), [Ok(Shape::After)]);
+    assert_eq!(with_text(Some(0..code.len() as u64)), [Ok(Shape::Before)]);
     assert_eq!(with_text(Some(0..64)), [Err(Reason::NotAnInstruction)]);
     assert_eq!(with_text(None), [Err(Reason::UnknownFunction)]);
 }

@@ -1,11 +1,13 @@
 //! A signal arrives: where is the thread, and how does it look as if we were not there (interposition.md, 4)?
 //!
-//! * In the program, or in a stub: deliver.
+//! * In the program: deliver.
 //! * In the agent, before the program's call was made, or in the call when it was interrupted without effect: take the
 //!   thread back to its call site, registers and all; the kernel then interrupts or restarts the call there as it would
 //!   have done without us.
 //! * In the agent, after the call: let it finish, instruction by instruction, then deliver. Where only the program's
 //!   registers are left to be loaded, load them.
+//! * A handler, or a core, shows the thread at the program's own call, not in a stub, where the call has stayed in its
+//!   place (`call_sites`): who unwinds the stack goes by that address.
 
 use crate::same_core;
 use agent_abi::{
@@ -172,30 +174,40 @@ fn to_program(registers: &mut Registers, saved: &Saved) {
     registers.rsp = saved.program_rsp;
 }
 
-fn back_to_site(tid: ThreadId, registers: &mut Registers, saved: &Saved) {
+fn back_to_site(registers: &mut Registers, saved: &Saved) {
     to_program(registers, saved);
-    registers.rip = behind_call(tid, saved.frame.continuation).wrapping_sub(SYSCALL.len() as u64);
+    registers.rip = saved.frame.continuation.wrapping_sub(SYSCALL_LEN);
     registers.rax = saved.frame.nr;
     registers.orig_rax = u64::MAX;
 }
 
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
+const SYSCALL_LEN: u64 = SYSCALL.len() as u64;
+/// Stubs begin at multiples of this (`call_sites::stub`).
+const STUB_ALIGN: u64 = 8;
 
-/// Where a call's own code goes on, of one that goes on in a stub. C libraries ask in the handler of a signal whether
-/// the thread was in a call that can be cancelled, and go by the address; there `call_sites` has left the call in its
-/// place, behind the jump to the stub. Of all others it is the stub's.
+/// Where the program's own code goes on behind a call that goes on in a stub, if `call_sites` has left the call in its
+/// place, behind the jump to the stub. Unwinders know what stands there, and C libraries ask in the handler of a signal
+/// whether the thread was in a call that can be cancelled. Of all other calls it is in the stub. To go on there is the
+/// same: the stub does nothing but jump there.
 fn behind_call(tid: ThreadId, continuation: u64) -> u64 {
     const JUMP: u8 = 0xe9;
     let jump = tracee::read_bytes(tid, continuation, 5).unwrap_or_default();
     let [JUMP, a, b, c, d] = jump[..] else { return continuation };
     let displacement = i32::from_le_bytes([a, b, c, d]);
-    let site = continuation.wrapping_add(5).wrapping_add_signed(displacement.into());
-    let call = tracee::read_bytes(tid, site.wrapping_sub(SYSCALL.len() as u64), SYSCALL.len());
+    let behind = continuation.wrapping_add(5).wrapping_add_signed(displacement.into());
+    let call = tracee::read_bytes(tid, behind.wrapping_sub(SYSCALL_LEN), SYSCALL.len());
     if call.is_ok_and(|call| call == SYSCALL) {
-        site
+        behind
     } else {
         continuation
     }
+}
+
+/// The call's own place, of a thread whose call is to be made (again) and goes on at `continuation`. The call is made
+/// there with one stop more than in the stub.
+fn call_itself(tid: ThreadId, continuation: u64) -> u64 {
+    behind_call(tid, continuation).wrapping_sub(SYSCALL_LEN)
 }
 
 /// In a frame whose call may have been made, until the agent has written down what it returned.
@@ -285,7 +297,7 @@ fn to_interrupted(tid: ThreadId, registers: &mut Registers, saved: &Saved) -> Re
     }
     let result = interruption(saved, registers.rax);
     to_program(registers, saved);
-    registers.rip = behind_call(tid, saved.frame.continuation);
+    registers.rip = saved.frame.continuation;
     registers.rax = result;
     registers.orig_rax = nr;
     Ok(())
@@ -360,13 +372,21 @@ pub fn leave_agent(
         leave_call(stopped.tid(), saved.thread, world);
         match saved.phase {
             PHASE_PARTIAL => to_partial(&mut registers, &saved),
-            _ => back_to_site(stopped.tid(), &mut registers, &saved),
+            _ => back_to_site(&mut registers, &saved),
         }
         stopped.set_registers(&registers)?;
         return Ok(Some(stopped));
     }
+    let tid = stopped.tid();
     match position {
-        Position::Program => return Ok(Some(stopped)),
+        Position::Program => {
+            // It was taken back to its call, for something else.
+            let at = registers.rip;
+            if at % STUB_ALIGN != 0 || continuation_ahead(tid, &registers) != Some(at.wrapping_add(SYSCALL_LEN)) {
+                return Ok(Some(stopped));
+            }
+            registers.rip = call_itself(tid, at.wrapping_add(SYSCALL_LEN));
+        }
         // The kernel drops it, and goes on with the piece that is under way.
         Position::Partial(_)
             if registers.rip == image.header.gate_program_after && is_ignored(stopped.tid(), stopped.signal()) =>
@@ -374,32 +394,41 @@ pub fn leave_agent(
             return Ok(Some(stopped))
         }
         Position::Partial(saved) => {
-            leave_call(stopped.tid(), saved.thread, world);
+            leave_call(tid, saved.thread, world);
             to_partial(&mut registers, &saved);
+            registers.rip = behind_call(tid, saved.frame.continuation);
         }
-        Position::Leaving(saved) => to_partial(&mut registers, &saved),
-        Position::Entering => leave_entry(stopped.tid(), &mut registers)?,
+        Position::Leaving(saved) => {
+            to_partial(&mut registers, &saved);
+            registers.rip = behind_call(tid, saved.frame.continuation);
+        }
+        Position::Entering => {
+            leave_entry(tid, &mut registers)?;
+            registers.rip = call_itself(tid, registers.rcx);
+        }
         // Its wait is over, and the call comes next.
         Position::Before(saved)
             if saved.after == AFTER_WAITS
                 && registers.rip == image.header.gate_program_after
-                && is_ignored(stopped.tid(), stopped.signal()) =>
+                && is_ignored(tid, stopped.signal()) =>
         {
             return Ok(Some(stopped))
         }
         Position::Before(saved) => {
-            leave_call(stopped.tid(), saved.thread, world);
-            back_to_site(stopped.tid(), &mut registers, &saved);
+            leave_call(tid, saved.thread, world);
+            back_to_site(&mut registers, &saved);
+            registers.rip = call_itself(tid, saved.frame.continuation);
         }
         Position::Interrupted(saved) => {
-            leave_call(stopped.tid(), saved.thread, world);
-            to_interrupted(stopped.tid(), &mut registers, &saved)?;
+            leave_call(tid, saved.thread, world);
+            to_interrupted(tid, &mut registers, &saved)?;
+            registers.rip = behind_call(tid, saved.frame.continuation);
         }
         Position::Done(saved) => {
-            leave_call(stopped.tid(), saved.thread, world);
+            leave_call(tid, saved.thread, world);
             let result = registers.rax;
             to_program(&mut registers, &saved);
-            registers.rip = saved.frame.continuation;
+            registers.rip = behind_call(tid, saved.frame.continuation);
             registers.rax = result;
             registers.orig_rax = u64::MAX;
             let process = &world.processes[saved.process % PROCESSES_MAX];
@@ -409,7 +438,7 @@ pub fn leave_agent(
             *has_run = true;
             let after = registers.gs_base.wrapping_add(offset_of!(ThreadPage, after) as u64);
             // A thread that has no page has nothing to be told.
-            let _ = tracee::write_bytes(stopped.tid(), after, &AFTER_LEAVES.to_ne_bytes());
+            let _ = tracee::write_bytes(tid, after, &AFTER_LEAVES.to_ne_bytes());
             return step_out(stopped, image, ignores_traps, more);
         }
     }
@@ -425,11 +454,17 @@ fn step_out(
     ignores_traps: bool,
     more: &mut Vec<SignalInfo>,
 ) -> Result<Option<Stopped>> {
-    let left = stopped.step_while(|rip| image.contains(rip), more)?;
-    if let Some(stopped) = left.as_ref().filter(|_| ignores_traps) {
-        ignore_traps_again(stopped, image)?;
+    let Some(stopped) = stopped.step_while(|rip| image.contains(rip), more)? else { return Ok(None) };
+    if ignores_traps {
+        ignore_traps_again(&stopped, image)?;
     }
-    Ok(left)
+    let mut registers = stopped.registers()?;
+    let behind = behind_call(stopped.tid(), registers.rip);
+    if behind != registers.rip {
+        registers.rip = behind;
+        stopped.set_registers(&registers)?;
+    }
+    Ok(Some(stopped))
 }
 
 /// A thread whose process ignores SIGTRAP was stepped. A step ends with a SIGTRAP that cannot be ignored: the kernel
@@ -526,6 +561,7 @@ pub fn interrupt_call(stopped: &Stopped, image: &AgentImage, world: &World, rest
             leave_call(stopped.tid(), saved.thread, world);
             registers.rax = restart as u64;
             to_interrupted(stopped.tid(), &mut registers, &saved)?;
+            registers.rip = behind_call(stopped.tid(), saved.frame.continuation);
         }
         at_site @ (Position::Program | Position::Entering) => {
             let nr = registers.rax;
@@ -533,7 +569,7 @@ pub fn interrupt_call(stopped: &Stopped, image: &AgentImage, world: &World, rest
                 leave_entry(stopped.tid(), &mut registers)?;
             }
             let Some(continuation) = continuation_ahead(stopped.tid(), &registers) else { return Ok(()) };
-            registers.rip = continuation;
+            registers.rip = behind_call(stopped.tid(), continuation);
             registers.rax = restart as u64;
             registers.orig_rax = nr;
         }
@@ -553,7 +589,7 @@ pub fn take_back(stopped: &Stopped, image: &AgentImage, world: &World) -> Result
         Position::Entering => leave_entry(stopped.tid(), &mut registers)?,
         Position::Before(saved) => {
             leave_call(stopped.tid(), saved.thread, world);
-            back_to_site(stopped.tid(), &mut registers, &saved);
+            back_to_site(&mut registers, &saved);
         }
         Position::Interrupted(saved) => {
             leave_call(stopped.tid(), saved.thread, world);
@@ -567,7 +603,7 @@ pub fn take_back(stopped: &Stopped, image: &AgentImage, world: &World) -> Result
         Position::Done(_) | Position::After | Position::Leaving(_) | Position::Program if is_interrupted => {
             let saved = Saved::read(stopped.tid(), registers.gs_base)?;
             leave_call(stopped.tid(), saved.thread, world);
-            back_to_site(stopped.tid(), &mut registers, &saved);
+            back_to_site(&mut registers, &saved);
         }
         Position::Done(_) | Position::After | Position::Leaving(_) | Position::Program => return Ok(()),
     }
@@ -589,7 +625,7 @@ pub fn registers_of_program(stopped: &Stopped, image: &AgentImage) -> Result<Reg
     if let Some(result) = result {
         let saved = Saved::read(stopped.tid(), registers.gs_base)?;
         to_program(&mut registers, &saved);
-        registers.rip = saved.frame.continuation;
+        registers.rip = behind_call(stopped.tid(), saved.frame.continuation);
         registers.rax = result.map_or(saved.frame.nr, |result| result as u64);
         registers.orig_rax = u64::MAX;
     }
@@ -606,7 +642,7 @@ pub fn release_commits(stopped: &Stopped, image: &AgentImage, world: &World) -> 
         Position::Program | Position::Entering => {}
         Position::Before(saved) => {
             leave_call(stopped.tid(), saved.thread, world);
-            back_to_site(stopped.tid(), &mut registers, &saved);
+            back_to_site(&mut registers, &saved);
             stopped.set_registers(&registers)?;
         }
         Position::Interrupted(saved) | Position::Done(saved) | Position::Partial(saved) | Position::Leaving(saved) => {

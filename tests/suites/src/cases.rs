@@ -53,6 +53,24 @@ impl Told {
         told
     }
 
+    /// What a script of Redis says: `[ok]: name (3 ms)`, `[err]: name in tests/…`, and other words, in colours.
+    pub fn of_redis(said: &str) -> Told {
+        let mut told = Told::default();
+        for line in said.lines() {
+            let plain: String = line.split('\u{1b}').enumerate().map(|(index, part)| uncoloured(index, part)).collect();
+            let Some((came, rest)) = plain.strip_prefix('[').and_then(|rest| rest.split_once("]: ")) else { continue };
+            let (name, came) = match came {
+                "ok" => (rest.rsplit_once(" (").map_or(rest, |(name, _)| name), "ok"),
+                "err" => (rest.rsplit_once(" in tests/").map_or(rest, |(name, _)| name), "failed"),
+                "skip" | "ignore" => (rest, "skip"),
+                "exception" | "TIMEOUT" => (rest, "failed"),
+                _ => continue,
+            };
+            told.add(name, came);
+        }
+        told
+    }
+
     /// One that did not end.
     pub fn unfinished(mut self, why: Option<String>) -> Told {
         self.unfinished = why;
@@ -83,6 +101,12 @@ impl Told {
     }
 }
 
+/// What stands behind the escape character of a colour, without the rest of that colour.
+fn uncoloured(index: usize, part: &str) -> &str {
+    let colour = part.strip_prefix('[').and_then(|rest| rest.split_once('m')).filter(|_| index > 0);
+    colour.map_or(part, |(_, rest)| rest)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -109,5 +133,17 @@ mod tests {
         assert_eq!(told.count(), 5);
         let other = Told::of_sqlite(&said.replacen("a-1.0... Ok\n", "", 1));
         assert_eq!(other.differences(&told), ["a-1.0: ok in the place of ok, ok"]);
+    }
+
+    #[test]
+    fn a_script_of_redis_is_read() {
+        let said = "Starting test server at port 21079\n[ready]: 71\n\u{1b}[1;37;49mTesting unit/auth\u{1b}[0m\n\
+                    [\u{1b}[0;32;49mok\u{1b}[0m]: AUTH fails (if told) (3 ms)\n\
+                    [\u{1b}[0;31;49merr\u{1b}[0m]: AUTH succeeds in tests/unit/auth.tcl\n[ignore]: Large\n\
+                    [1/1 \u{1b}[0;33;49mdone\u{1b}[0m]: unit/auth (1 seconds)\n";
+        let told = Told::of_redis(said);
+        assert_eq!(told.count(), 3);
+        let other = Told::of_redis(&said.replace("err", "ok").replace(" in tests/unit/auth.tcl", " (1 ms)"));
+        assert_eq!(other.differences(&told), ["AUTH succeeds: ok in the place of failed"]);
     }
 }

@@ -1,6 +1,6 @@
-//! `suites`: the test suites of git, SQLite and Python, which nobody here wrote. Each of their scripts is run natively
-//! on the disk, and then in other places: on a BlueFS mount, inside `speculator run`, inside one open guess. What came
-//! of each case is compared. A case that fails natively has to fail in the same way everywhere.
+//! `suites`: the test suites of git, SQLite, Python and Redis, which nobody here wrote. Each of their scripts is run
+//! natively on the disk, and then in other places: on a BlueFS mount, inside `speculator run`, inside one open guess.
+//! What came of each case is compared. A case that fails natively has to fail in the same way everywhere.
 
 #![forbid(unsafe_code)]
 
@@ -21,7 +21,7 @@ use clap::Parser;
 use places::{Place, Places, Workshop};
 use suite::{Script, Suite};
 
-/// Runs the test suites of git, SQLite and Python on the disk and in other places, and compares each case
+/// Runs the test suites of git, SQLite, Python and Redis on the disk and in other places, and compares each case
 #[derive(Debug, Parser)]
 struct Options {
     /// The program that is tested

@@ -123,7 +123,7 @@ impl Places<'_> {
         };
         let work = folder(if place == Place::Mount { "mount" } else { "disk" })?;
         let logs = folder(&format!("logs-{}-{}", place.name(), script.name))?;
-        let (words, within) = script.command(&work, &logs);
+        let (words, within) = script.command(&work, &logs, self.job);
         let (said, other) = (logs.join("stdout"), logs.join("stderr"));
         let file = |path: &Path| File::create(path).map_err(|error| failed("make", path, &error));
         let mut run = Command::new("timeout");

@@ -17,6 +17,8 @@ pub enum Suite {
     Sqlite,
     /// Python's, the modules of Debian's package of them, `test/test_*`.
     Python,
+    /// Redis', `tests/**/*.tcl`, for Debian's programs.
+    Redis,
 }
 
 /// A script of a suite.
@@ -31,6 +33,19 @@ pub struct Script {
 /// Builds git without what it takes from libraries that not everybody has: its tests are not about these.
 const BUILD_GIT: &str = "make -j2 NO_CURL=1 NO_GETTEXT=1 NO_TCLTK=1 NO_OPENSSL=1 NO_EXPAT=1";
 const BUILD_SQLITE: &str = "./configure --with-tcl=/usr/lib/x86_64-linux-gnu/tcl8.6 && make testfixture";
+
+/// Redis' tests look for the programs where they would have been built. Server and checkers are one program.
+const BUILD_REDIS: &str = r#"for name in server sentinel check-aof check-rdb; do
+    cp "$(readlink -f "$(command -v redis-check-rdb)")" "src/redis-$name" || exit; done
+cp "$(command -v redis-cli)" "$(command -v redis-benchmark)" src"#;
+
+/// Runs a script of Redis' tests in a copy of them: they work below where they are.
+const RUN_REDIS: &str = r#"cp -R "$0/tests" . && ln -s "$0/src" src || exit
+exec tclsh tests/test_helper.tcl --single "$1" --clients 1 --durable --baseport "$2" --portcount 500"#;
+
+/// Scripts of Redis that only compute for long, draw at random what they try, or are about what Debian's build has not.
+const REDIS_LEFT_OUT: &[&str] =
+    &["integration/corrupt-dump-fuzzer", "unit/memefficiency", "unit/printver", "unit/tls", "unit/violations"];
 
 /// Scripts of SQLite that run others, which are scripts of their own here, or that are made to run for hours.
 const SQLITE_LEFT_OUT: &[&str] = &[
@@ -82,7 +97,7 @@ const PYTHON_LEFT_OUT: &[&str] = &["test_peg_generator", "test_tools", "test_zip
 
 impl Suite {
     /// All of them.
-    pub const ALL: [Suite; 3] = [Suite::Git, Suite::Sqlite, Suite::Python];
+    pub const ALL: [Suite; 4] = [Suite::Git, Suite::Sqlite, Suite::Python, Suite::Redis];
 
     /// As it is called.
     pub fn name(self) -> &'static str {
@@ -90,6 +105,7 @@ impl Suite {
             Suite::Git => "git",
             Suite::Sqlite => "sqlite",
             Suite::Python => "python",
+            Suite::Redis => "redis",
         }
     }
 
@@ -98,6 +114,7 @@ impl Suite {
         let (source, command, made) = match self {
             Suite::Git => ("git_", BUILD_GIT, "t/helper/test-tool"),
             Suite::Sqlite => ("sqlite3_", BUILD_SQLITE, "testfixture"),
+            Suite::Redis => ("redis_", BUILD_REDIS, "src/redis-cli"),
             Suite::Python => {
                 let is_there = Path::new(PYTHON).join("test/test_os.py").exists();
                 return is_there
@@ -109,11 +126,11 @@ impl Suite {
         if built.join(made).exists() {
             return Ok(built);
         }
-        let is_it = |name: &str| name.starts_with(source) && name.ends_with(".orig.tar.xz");
+        let is_it = |name: &str| name.starts_with(source) && name.contains(".orig.tar.");
         let names = std::fs::read_dir(sources).map_err(|error| failed("read", sources, &error))?;
         let mut names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let archive =
-            names.find(|name| is_it(name)).ok_or(format!("no {source}*.orig.tar.xz in {}", sources.display()))?;
+            names.find(|name| is_it(name)).ok_or(format!("no {source}*.orig.tar.* in {}", sources.display()))?;
         std::fs::create_dir_all(&built).map_err(|error| failed("make", &built, &error))?;
         println!("{}: {command}", self.name());
         let log = built.join("build.log");
@@ -133,6 +150,7 @@ impl Suite {
     /// Its scripts, by name.
     pub fn scripts(self, built: &Path) -> Result<Vec<Script>, String> {
         let (folder, end) = match self {
+            Suite::Redis => return redis_scripts(built),
             Suite::Git => (built.join("t"), ".sh"),
             Suite::Sqlite => (built.join("test"), ".test"),
             Suite::Python => (built.join("test"), ""),
@@ -145,6 +163,7 @@ impl Suite {
                 Suite::Git => name.starts_with('t') && name.as_bytes().get(1).is_some_and(u8::is_ascii_digit),
                 Suite::Sqlite => !SQLITE_LEFT_OUT.contains(&name.as_str()),
                 Suite::Python => name.starts_with("test_") && !PYTHON_LEFT_OUT.contains(&name.as_str()),
+                Suite::Redis => false,
             };
             is_script.then(|| Script { suite: self, name, file: folder.join(file) })
         });
@@ -154,10 +173,20 @@ impl Suite {
     }
 }
 
+/// Those that its tests run when none is named, but for those that are left out.
+fn redis_scripts(built: &Path) -> Result<Vec<Script>, String> {
+    let helper = built.join("tests/test_helper.tcl");
+    let text = std::fs::read_to_string(&helper).map_err(|error| failed("read", &helper, &error))?;
+    let list = text.split_once("set ::all_tests {").and_then(|(_, rest)| rest.split_once('}'));
+    let (list, _) = list.ok_or(format!("{} has no list of tests", helper.display()))?;
+    let names = list.split_whitespace().filter(|name| !REDIS_LEFT_OUT.contains(name));
+    Ok(names.map(|name| Script { suite: Suite::Redis, name: name.to_owned(), file: built.to_owned() }).collect())
+}
+
 impl Script {
     /// What runs it so that everything it makes is below `work`, and where it has to be run. `logs` is for what it says
-    /// besides.
-    pub fn command(&self, work: &Path, logs: &Path) -> (Vec<PathBuf>, PathBuf) {
+    /// besides. `job`: of those that run side by side, the how manieth it is.
+    pub fn command(&self, work: &Path, logs: &Path, job: usize) -> (Vec<PathBuf>, PathBuf) {
         let built = self.file.parent().unwrap_or(Path::new("/"));
         match self.suite {
             Suite::Git => {
@@ -176,6 +205,12 @@ impl Script {
                 words.push(logs.to_owned());
                 (words, work.to_owned())
             }
+            Suite::Redis => {
+                let port = (21111 + job * 1000).to_string();
+                let mut words: Vec<PathBuf> = ["sh", "-c", RUN_REDIS].map(PathBuf::from).into();
+                words.extend([self.file.clone(), self.name.clone().into(), port.into()]);
+                (words, work.to_owned())
+            }
         }
     }
 
@@ -184,6 +219,7 @@ impl Script {
         match self.suite {
             Suite::Git | Suite::Python => Told::of_tap(said),
             Suite::Sqlite => Told::of_sqlite(said),
+            Suite::Redis => Told::of_redis(said),
         }
     }
 }
