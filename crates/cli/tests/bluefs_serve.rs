@@ -226,7 +226,7 @@ fn top_shows_a_server() {
     assert!(shown["connections"] == 1 && shown["volumes"][0]["connected"] == 1, "{shown}");
     assert!(shown["received_bytes"].as_u64() > Some(0) && shown["sent_bytes"].as_u64() > Some(0), "{shown}");
     let view = succeeds(speculator().args(["top", "--once", &pid]));
-    for part in [&format!("server {}: ", server.address), "1 clients", "volume       default: ", "2 commits"] {
+    for part in [&format!("server {}: ", server.address), "1 client, ", "volume       default: ", "2 commits"] {
         assert!(view.contains(part), "{part}: {view}");
     }
 }
@@ -322,7 +322,7 @@ fn a_long_batch_says_how_far_it_is_on_a_terminal_only() {
     output.read_to_end(&mut told).expect("read");
     assert!(child.wait().expect("script(1)").success(), "{}", text(&told));
     // Nothing of it stays.
-    assert!(text(&told).ends_with("\r\x1b[K1 operations are on the server's disk, as commit 1\r\n"), "{}", text(&told));
+    assert!(text(&told).ends_with("\r\x1b[K1 operation is on the server's disk, as commit 1\r\n"), "{}", text(&told));
     // In a file there would be nothing to write over.
     line.hold_behind(1 << 20);
     let mut quiet = Command::new("sh");
