@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::figure::Series;
+
 /// The words before a command that run it inside; with statistics into `stats`, if that is wanted and possible.
 /// `SPECULATOR_PREFIX` replaces them (and then there are no statistics).
 pub fn prefix(stats: Option<&Path>) -> Result<Vec<String>, String> {
@@ -129,6 +131,30 @@ pub fn nanoseconds(command: Command) -> Result<f64, String> {
     let said = output_of(command)?;
     let number = said.strip_prefix("ns ").and_then(|text| text.trim().parse().ok());
     number.ok_or_else(|| format!("{what} said {said:?}"))
+}
+
+/// What one operation takes, ns, in each of `ways` to run a program, `runs` times in turn. The first way is natively;
+/// of the others, `words` says what is run inside.
+pub fn compare_ways<const N: usize>(
+    workshop: &Workshop,
+    runs: usize,
+    operation: &str,
+    ways: [&str; N],
+    words: impl Fn(usize) -> Vec<String>,
+) -> Result<[Series; N], String> {
+    let mut group = ways.map(|way| Series::new(format!("{operation}, {way}")));
+    for _ in 0..runs {
+        for (way, series) in group.iter_mut().enumerate() {
+            let before = match way {
+                0 => Vec::new(),
+                _ => prefix_with(&[], &workshop.file("stats.json"))?,
+            };
+            let mut job = command(&[before, words(way)].concat());
+            job.current_dir(workshop.path());
+            series.values.push(nanoseconds(job)?);
+        }
+    }
+    Ok(group)
 }
 
 /// What machine this is, for a figure's notes.

@@ -1,7 +1,7 @@
 //! What a signal that a handler takes costs, natively and in a world: with a tracer each signal is a stop.
 
-use crate::figure::{Base, Figure, Series};
-use crate::inside::{command, machine, nanoseconds, prefix_with, Workshop};
+use crate::figure::{Base, Figure};
+use crate::inside::{compare_ways, machine, Workshop};
 use crate::Options;
 
 /// Operations of `programs/signals.c`.
@@ -16,19 +16,8 @@ pub fn run(options: &Options) -> Result<Figure, String> {
     let count = if options.quick { SIGNALS / 20 } else { SIGNALS };
     let mut series = Vec::new();
     for operation in OPERATIONS {
-        let mut group = WAYS.map(|way| Series::new(format!("{operation}, {way}")));
-        for _ in 0..options.runs {
-            for (way, series) in group.iter_mut().enumerate() {
-                let mut words = match way {
-                    0 => Vec::new(),
-                    _ => prefix_with(&[], &workshop.file("stats.json"))?,
-                };
-                words.extend([program.clone(), operation.to_owned(), count.to_string()]);
-                let mut job = command(&words);
-                job.current_dir(workshop.path());
-                series.values.push(nanoseconds(job)?);
-            }
-        }
+        let words = |_| vec![program.clone(), operation.to_owned(), count.to_string()];
+        let group = compare_ways(&workshop, options.runs, operation, WAYS, words)?;
         eprintln!("{operation}: {:.0} ns natively, {:.0} inside", group[0].median(), group[1].median());
         series.extend(group);
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bluefs::op::{Effect, Failure};
 use bluefs::query::{Answer, Query};
 use bluefs::{Change, Cred, Csn, Errno, Group, Ino, Interval, Key, Outcome, Runs, SessionId, Step};
-use bluefs_net::{outbox, Cutter, Outbox, AT_ONCE_BYTES_MAX};
+use bluefs_net::{outbox, Cutter, Outbox, Receiver, AT_ONCE_BYTES_MAX};
 use bluefs_wire::{frame, LockRequest, Refusal, Reply, Request, PROTOCOL_VERSION};
 
 use crate::address::Address;
@@ -538,30 +538,61 @@ impl Shared {
         true
     }
 
+    /// Uses a connection until it ends.
     fn use_line(self: &Arc<Shared>, line: Line) -> Ended {
-        let Line { mut receiver, mut sender, .. } = line;
+        let Line { receiver, mut sender, .. } = line;
         let Ok(cutter) = sender.cutter() else { return Ended::Unanswered };
         sender.set_counter(self.sent.clone());
         let waited = sender.waited_counter();
         let (output, rest) = outbox(sender);
         let sending = std::thread::Builder::new().name("send".to_owned()).spawn(move || rest.send(drop));
         let Ok(sending) = sending else { return Ended::Unanswered };
-        // On a connection the first word is that no lease of the one before is used.
+        if !self.connected(&output, cutter) {
+            return Ended::Unanswered;
+        }
+        let ended = self.receive_all(receiver, &output, &waited);
+        drop(output);
+        self.disconnected();
+        // It ends with its connection.
+        let _ = sending.join();
+        ended
+    }
+
+    /// There is a connection. `false`: nobody wants it any more.
+    fn connected(&self, output: &Outbox, cutter: Cutter) -> bool {
+        // The first word on it is that no lease of the one before is used.
         self.connection.fetch_add(1, Ordering::Relaxed);
         if let Some(front) = self.front.get() {
             if front.forget(None) {
                 front.forget_contents(None);
             }
         }
-        {
-            let mut state = self.lock();
-            if state.dead.is_some() {
-                return Ended::Unanswered;
-            }
-            *self.cutter.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(cutter);
-            state.connected(output.clone());
-            state.wakers.wake_all();
+        let mut state = self.lock();
+        if state.dead.is_some() {
+            return false;
         }
+        *self.cutter.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(cutter);
+        state.connected(output.clone());
+        state.wakers.wake_all();
+        true
+    }
+
+    /// There is no connection any more.
+    fn disconnected(&self) {
+        let mut state = self.lock();
+        state.disconnected();
+        if self.on_disconnect == OnDisconnect::Error {
+            state.fail_all(Errno::IO);
+        }
+        state.wakers.wake_all();
+        drop(state);
+        if let Some(cutter) = self.cutter.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take() {
+            cutter.cut();
+        }
+    }
+
+    /// Takes in all that the server says, until it says nothing more or is gone. `waited`: as in [`Pulse::look`].
+    fn receive_all(self: &Arc<Shared>, mut receiver: Receiver, output: &Outbox, waited: &AtomicU64) -> Ended {
         let mut pulse = Pulse::begin(Instant::now(), self.sent.load(Ordering::Relaxed));
         let (mut received, mut ended) = (0, Ended::Unanswered);
         loop {
@@ -579,7 +610,7 @@ impl Shared {
                     if why == Refusal::Limit {
                         ended = Ended::AsksTooMuch;
                     }
-                    break;
+                    return ended;
                 }
                 Ok(Some(reply)) => {
                     pulse.heard(Instant::now());
@@ -589,28 +620,14 @@ impl Shared {
                     self.take_in(reply);
                 }
                 Err(error) if bluefs_net::is_timeout(&error) => {}
-                Ok(None) | Err(_) => break,
+                Ok(None) | Err(_) => return ended,
             }
             match pulse.look(Instant::now(), self.sent.load(Ordering::Relaxed), waited.load(Ordering::Relaxed)) {
                 Due::Nothing => {}
-                Due::Ping => Output::send(&output, Request::Ping { tag: 0 }),
-                Due::End => break,
+                Due::Ping => Output::send(output, Request::Ping { tag: 0 }),
+                Due::End => return ended,
             }
         }
-        drop(output);
-        let mut state = self.lock();
-        state.disconnected();
-        if self.on_disconnect == OnDisconnect::Error {
-            state.fail_all(Errno::IO);
-        }
-        state.wakers.wake_all();
-        drop(state);
-        if let Some(cutter) = self.cutter.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take() {
-            cutter.cut();
-        }
-        // It ends with its connection.
-        let _ = sending.join();
-        ended
     }
 
     fn take_in(self: &Arc<Shared>, reply: Reply) {

@@ -569,65 +569,7 @@ impl State {
             | Reply::Tested { tag, .. }
             | Reply::History { tag, .. }
             | Reply::Versions { tag, .. }
-            | Reply::Locked { tag } => match self.pending.get_mut(&tag) {
-                Some(pending) => {
-                    match (&pending.request, &reply) {
-                        (
-                            Request::Ask { query, .. } | Request::AskLeased { query, .. },
-                            Reply::Answer { answer, csn, .. },
-                        ) => {
-                            self.cache.learn(query, Ok(answer));
-                            if let (Some(disk), Some(history)) = (&self.disk, &self.history) {
-                                keep_read(disk, history, query, answer, *csn);
-                            }
-                        }
-                        (Request::History { .. }, Reply::History { volume, starts, .. }) => {
-                            self.history = History::new(*volume, starts.clone());
-                            if let (Some(disk), Some(_)) = (&self.disk, &self.history) {
-                                disk.use_volume(*volume);
-                            }
-                        }
-                        (Request::Versions { inos, .. }, Reply::Versions { versions, .. }) => {
-                            self.cache.learn_versions(inos, versions);
-                            if let (Some(disk), Some(history)) = (&self.disk, &self.history) {
-                                drop_gone(disk, history, inos, versions);
-                            }
-                        }
-                        (Request::Ask { query, .. } | Request::AskLeased { query, .. }, Reply::Error { errno, .. }) => {
-                            self.cache.learn(query, Err(*errno))
-                        }
-                        (Request::Lock { lock, .. }, Reply::Locked { .. }) => self.locks.given(lock),
-                        (Request::Lock { lock, .. }, Reply::Error { .. }) if pending.restores_lock() => {
-                            self.locks.lose(lock);
-                        }
-                        (
-                            Request::Lease { group, .. } | Request::LeaseNow { group, .. },
-                            Reply::Leased { granted, .. },
-                        ) => {
-                            self.renewing.remove(group);
-                            if *granted {
-                                self.cache.granted(*group, pending.asked, self.term);
-                            }
-                        }
-                        _ => {}
-                    }
-                    let background = pending.background;
-                    if background {
-                        self.pending.remove(&tag);
-                        self.arrived_ahead(tag, reply);
-                    } else {
-                        pending.reply = Some(Ok(reply));
-                        self.wakers.wake(Event::Reply(tag));
-                    }
-                }
-                // A lock that was reclaimed, or one that was given while its wait was ended.
-                None => {
-                    self.locks.reclaimed(tag, matches!(reply, Reply::Locked { .. }));
-                    if let (Some(lock), Reply::Locked { .. }) = (self.cancelled.remove(&tag), reply) {
-                        self.restore_lock(&lock);
-                    }
-                }
-            },
+            | Reply::Locked { tag } => self.replied(tag, reply),
             Reply::Orphan { ino } => {
                 self.orphans.insert(ino, self.last_opening);
                 self.release();
@@ -644,6 +586,61 @@ impl State {
             }
             Reply::Recall { group } => self.cache.recalled(group),
             Reply::Welcome { .. } | Reply::Refused { .. } | Reply::Pong { .. } => {}
+        }
+    }
+
+    /// The reply to a question has arrived.
+    fn replied(&mut self, tag: u64, reply: Reply) {
+        let Some(mut pending) = self.pending.remove(&tag) else {
+            // A lock that was reclaimed, or one that was given while its wait was ended.
+            self.locks.reclaimed(tag, matches!(reply, Reply::Locked { .. }));
+            if let (Some(lock), Reply::Locked { .. }) = (self.cancelled.remove(&tag), reply) {
+                self.restore_lock(&lock);
+            }
+            return;
+        };
+        self.learn(&pending, &reply);
+        if pending.background {
+            return self.arrived_ahead(tag, reply);
+        }
+        pending.reply = Some(Ok(reply));
+        self.pending.insert(tag, pending);
+        self.wakers.wake(Event::Reply(tag));
+    }
+
+    /// Keeps what a reply says, whoever has asked.
+    fn learn(&mut self, pending: &Pending, reply: &Reply) {
+        match (&pending.request, reply) {
+            (Request::Ask { query, .. } | Request::AskLeased { query, .. }, Reply::Answer { answer, csn, .. }) => {
+                self.cache.learn(query, Ok(answer));
+                if let (Some(disk), Some(history)) = (&self.disk, &self.history) {
+                    keep_read(disk, history, query, answer, *csn);
+                }
+            }
+            (Request::Ask { query, .. } | Request::AskLeased { query, .. }, Reply::Error { errno, .. }) => {
+                self.cache.learn(query, Err(*errno));
+            }
+            (Request::History { .. }, Reply::History { volume, starts, .. }) => {
+                self.history = History::new(*volume, starts.clone());
+                if let (Some(disk), Some(_)) = (&self.disk, &self.history) {
+                    disk.use_volume(*volume);
+                }
+            }
+            (Request::Versions { inos, .. }, Reply::Versions { versions, .. }) => {
+                self.cache.learn_versions(inos, versions);
+                if let (Some(disk), Some(history)) = (&self.disk, &self.history) {
+                    drop_gone(disk, history, inos, versions);
+                }
+            }
+            (Request::Lock { lock, .. }, Reply::Locked { .. }) => self.locks.given(lock),
+            (Request::Lock { lock, .. }, Reply::Error { .. }) if pending.restores_lock() => self.locks.lose(lock),
+            (Request::Lease { group, .. } | Request::LeaseNow { group, .. }, Reply::Leased { granted, .. }) => {
+                self.renewing.remove(group);
+                if *granted {
+                    self.cache.granted(*group, pending.asked, self.term);
+                }
+            }
+            _ => {}
         }
     }
 

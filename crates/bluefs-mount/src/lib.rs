@@ -37,6 +37,8 @@ use std::time::{Duration, Instant};
 
 use bluefs_client::Client;
 use fuser::{Config, Session, SessionACL};
+use rustix::fs::{statx, AtFlags, FileType, StatxFlags, CWD};
+use rustix::io::Errno;
 use rustix::mount::{mount, unmount, MountFlags, UnmountFlags};
 
 use filesystem::Volume;
@@ -86,6 +88,31 @@ struct Point {
 /// Ends a mount from another thread.
 pub struct Unmounter(PathBuf);
 
+/// Whether a volume could be mounted here, as far as that can be known before it is connected to.
+pub fn check(dir: &Path) -> Result<(), MountError> {
+    let at = place(dir)?;
+    fuse_device(dir)?;
+    // What is mounted there may have nobody who answers: it is not asked.
+    let found = statx(CWD, &at, AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE);
+    if found.is_ok_and(|found| FileType::from_raw_mode(found.stx_mode.into()) != FileType::Directory) {
+        return Err(failed(dir, "mount it")(Errno::NOTDIR.into()));
+    }
+    Ok(())
+}
+
+fn place(dir: &Path) -> Result<PathBuf, MountError> {
+    dir.canonicalize().map_err(failed(dir, "look at the directory"))
+}
+
+fn fuse_device(dir: &Path) -> Result<OwnedFd, MountError> {
+    let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    Ok(device.map_err(failed(dir, "open /dev/fuse"))?.into())
+}
+
+fn failed<'a>(dir: &'a Path, what: &'static str) -> impl Fn(io::Error) -> MountError + use<'a> {
+    move |source| MountError::Mount { dir: dir.to_owned(), what, source }
+}
+
 impl Mounted {
     /// Mounts a volume. `source` is what the table of mounts shows; with `keeps_names` the kernel says names by itself
     /// (docs/decisions/0252).
@@ -96,11 +123,8 @@ impl Mounted {
         mut flags: MountFlags,
         keeps_names: bool,
     ) -> Result<Mounted, MountError> {
-        let failed = |what| move |source| MountError::Mount { dir: dir.to_owned(), what, source };
-        let dir_failed = failed("look at the directory");
-        let at = dir.canonicalize().map_err(dir_failed)?;
-        let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
-        let device: OwnedFd = device.map_err(failed("open /dev/fuse"))?.into();
+        let failed = |what| failed(dir, what);
+        let (at, device) = (place(dir)?, fuse_device(dir)?);
         let options = "rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions,max_read=1048576";
         let options = std::ffi::CString::new(format!("fd={},{options}", device.as_raw_fd())).unwrap_or_default();
         flags |= MountFlags::NODEV | MountFlags::NOSUID;

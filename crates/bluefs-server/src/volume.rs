@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use bluefs::apply::{apply, Context};
-use bluefs::lease::{Given, Leases, MayWrite, Millis, Ticket, QUIET_MS, TERM_MS};
+use bluefs::lease::{Leases, MayWrite, Millis, QUIET_MS, TERM_MS};
 use bluefs::op::{Effect, Errno, Failure, Value};
 use bluefs::query::{answer, Query};
 use bluefs::session::{Arrived, Session};
@@ -13,19 +13,18 @@ use bluefs::tree::{Changes, Overlay, Space, Stop, Tree};
 use bluefs::version::{Checked, Versions};
 use bluefs::{Cred, Csn, Group, Ino, Interval, Key, Outcome, SessionId, Step};
 use bluefs_store::{Batch, Left, Rows, SessionRow, Staged, StoreError, View, VolumeId};
-use bluefs_wire::{LockKind, Refusal, Reply, Request};
+use bluefs_wire::{Refusal, Reply, Request};
 
 use crate::engine::{Action, ConnectionId, Now};
 use crate::figures::VolumeFigures;
-use crate::locks::{Locked, Locks};
+use crate::locks::Locks;
 use crate::makers::Makers;
-use crate::session::{
-    Live, Wanted, EXCLUSIVE_WAIT_MS_MAX, KEPT_MS, LENT_UNUSED_MAX, STAGED_BYTES_MAX, STAGED_OF_ONE_BYTES_MAX,
-    STAGED_ROW_BYTES, WANTED_MAX,
-};
+use crate::session::{Live, KEPT_MS, LENT_UNUSED_MAX, STAGED_BYTES_MAX, STAGED_OF_ONE_BYTES_MAX, STAGED_ROW_BYTES};
 use crate::untold::Untold;
 use crate::versions;
 
+mod leasing;
+mod locking;
 mod nameless;
 mod room;
 
@@ -33,13 +32,6 @@ mod room;
 const VERSIONS_HELD_MAX: usize = 1_000_000;
 /// Keys of one invalidation.
 const KEYS_MAX: usize = 100_000;
-/// How long files that nobody can have open wait for a change to be freed with, ms.
-const UNFREED_MS_MAX: Millis = 200;
-/// EINTR, EAGAIN, EDEADLK, ENOLCK.
-const INTERRUPTED: Errno = Errno(4);
-const AGAIN: Errno = Errno(11);
-const DEADLK: Errno = Errno(35);
-const NOLCK: Errno = Errno(37);
 
 /// Why a connection is ended.
 type Refused = Option<(Refusal, &'static str)>;
@@ -265,14 +257,8 @@ impl Volume {
             }
             Request::AskLeased { tag, cred, query } => {
                 let reply = self.answer(batch, tag, &cred, &query)?;
-                let groups = query.groups(if let Reply::Answer { answer, .. } = &reply { Some(answer) } else { None });
-                let mut granted = Vec::new();
-                for group in groups {
-                    if self.grant(batch, session, group, now)? {
-                        granted.push(group);
-                    }
-                }
-                self.send(session, Reply::Granted { tag, groups: granted }, actions);
+                let groups = self.grant_for(batch, session, &query, &reply, now)?;
+                self.send(session, Reply::Granted { tag, groups }, actions);
                 self.send(session, reply, actions);
             }
             Request::Submit { interval } => return self.submit(batch, session, interval, now, actions),
@@ -286,10 +272,7 @@ impl Volume {
                 self.send(session, Reply::Leased { tag, granted }, actions);
             }
             Request::LeaseNow { tag, group } => {
-                let granted = self.leases.grant_now(session, group, now.millis).is_some();
-                if granted {
-                    self.note_leased(batch, session)?;
-                }
+                let granted = self.grant_now(batch, session, group, now)?;
                 self.send(session, Reply::Leased { tag, granted }, actions);
             }
             Request::GiveBack { group } => {
@@ -297,59 +280,17 @@ impl Volume {
                 self.retry(batch, now, actions)?;
             }
             Request::Exclusive { tag, keys } => {
-                if live.wanted.len() >= WANTED_MAX {
-                    return Ok(Some((Refusal::Limit, "too many exclusive leases are waited for")));
-                }
-                match self.leases.queue(session, keys.iter().map(Key::group).collect()) {
-                    Some(ticket) => {
-                        live.wanted.push(Wanted { tag, ticket, until: now.millis + EXCLUSIVE_WAIT_MS_MAX });
-                        self.give_exclusive(now, actions);
-                    }
-                    None => self.send(session, Reply::Leased { tag, granted: false }, actions),
-                }
+                let groups = keys.iter().map(Key::group).collect();
+                return Ok(self.want_exclusive(session, tag, groups, now, actions));
             }
             Request::Lend { tag } => self.lend(batch, session, tag, actions)?,
-            Request::Lock { tag, lock } => {
-                if lock.start > lock.end {
-                    return Ok(Some((Refusal::Protocol, "a lock ends before it begins")));
-                }
-                let refused = match self.locks.request(session, tag, lock) {
-                    Locked::Given => self.locked(batch, session, tag, actions).map(|()| None)?,
-                    Locked::Waits => None,
-                    Locked::Refused => Some(AGAIN),
-                    Locked::TooMany => Some(NOLCK),
-                    Locked::Deadlock => Some(DEADLK),
-                };
-                if let Some(errno) = refused {
-                    self.send(session, Reply::Error { tag, csn: self.csn, errno }, actions);
-                }
-                self.give_locks(batch, actions)?;
-            }
-            Request::Reclaim { tag, lock } => {
-                if lock.start <= lock.end && lock.kind != LockKind::Unlock && self.locks.reclaim(session, lock) {
-                    self.locked(batch, session, tag, actions)?;
-                } else {
-                    self.send(session, Reply::Error { tag, csn: self.csn, errno: AGAIN }, actions);
-                }
-                self.give_locks(batch, actions)?;
-            }
+            Request::Lock { tag, lock } => return self.lock(batch, session, tag, lock, actions),
+            Request::Reclaim { tag, lock } => self.reclaim_lock(batch, session, tag, lock, actions)?,
             Request::TestLock { tag, lock } => {
                 self.send(session, Reply::Tested { tag, other: self.locks.in_the_way(session, &lock) }, actions);
             }
-            Request::CancelLock { tag } => {
-                if self.locks.cancel(session, tag) {
-                    self.send(session, Reply::Error { tag, csn: self.csn, errno: INTERRUPTED }, actions);
-                }
-            }
-            Request::Released { ino } => {
-                if let Some(who) = self.orphans.get_mut(&ino) {
-                    who.remove(&session);
-                    if who.is_empty() {
-                        // Nobody is told of it: by itself it is worth no flush, for which the next change would wait.
-                        self.free_at.get_or_insert(now.millis + UNFREED_MS_MAX);
-                    }
-                }
-            }
+            Request::CancelLock { tag } => self.cancel_lock(session, tag, actions),
+            Request::Released { ino } => self.released(session, ino, now),
             Request::Goodbye {} => self.end(batch, session, now, actions)?,
             Request::GaveUp {} => {
                 self.leases.gave_up(session);
@@ -447,38 +388,6 @@ impl Volume {
             Err(Stop::Refused(errno)) => Ok(Reply::Error { tag, csn, errno }),
             Err(Stop::Broken(error)) => Err(error),
         }
-    }
-
-    /// Grants a lease, if it can be had.
-    fn grant(&mut self, batch: &mut Batch, session: SessionId, group: Group, now: Now) -> Result<bool, StoreError> {
-        if self.leases.grant(session, group, now.millis).is_none() {
-            return Ok(false);
-        }
-        self.note_leased(batch, session)?;
-        Ok(true)
-    }
-
-    /// Before a session is told of its first lease or lock it is durable that it may have some.
-    fn note_leased(&mut self, batch: &mut Batch, session: SessionId) -> Result<(), StoreError> {
-        let row = &mut self.sessions.get_mut(&session).expect("there").row;
-        if row.leased {
-            return Ok(());
-        }
-        row.leased = true;
-        batch.set_session(self.id, session, Some(row))
-    }
-
-    /// Notes who has neither leases nor locks any more.
-    fn sweep(&mut self, batch: &mut Batch, now: Now) -> Result<(), StoreError> {
-        self.sweep_at = now.millis + TERM_MS;
-        self.leases.expire_all(now.millis);
-        for (session, live) in self.sessions.iter_mut().filter(|(_, live)| live.row.leased) {
-            if self.leases.count(*session) == 0 && !self.locks.may_have_any(*session) {
-                live.row.leased = false;
-                batch.set_session(self.id, *session, Some(&live.row))?;
-            }
-        }
-        Ok(())
     }
 
     fn stage(&mut self, session: SessionId, id: u64, data: Vec<u8>) -> Refused {
@@ -712,55 +621,6 @@ impl Volume {
     /// Takes the connections that are to be refused.
     pub fn take_refused(&mut self) -> Vec<(ConnectionId, Refusal, &'static str)> {
         std::mem::take(&mut self.refused)
-    }
-
-    /// Gives exclusive leases to those whose turn it is, and tells who has waited for too long.
-    fn give_exclusive(&mut self, now: Now, actions: &mut Vec<Action>) {
-        let given = self.leases.give_exclusive(now.millis);
-        let mut answers: BTreeMap<Ticket, bool> =
-            given.into_iter().map(|(ticket, given)| (ticket, matches!(given, Given::Until(_)))).collect();
-        let wanted = self.sessions.values().flat_map(|live| &live.wanted);
-        let over: Vec<Ticket> = wanted.filter(|one| one.until <= now.millis).map(|one| one.ticket).collect();
-        for ticket in over {
-            if self.leases.leave_queue(ticket).is_some() {
-                answers.insert(ticket, false);
-            }
-        }
-        if answers.is_empty() {
-            return;
-        }
-        let mut told: Vec<(Ticket, SessionId, u64)> = Vec::new();
-        for (session, live) in &mut self.sessions {
-            let of_session = live.wanted.extract_if(.., |one| answers.contains_key(&one.ticket));
-            told.extend(of_session.map(|one| (one.ticket, *session, one.tag)));
-        }
-        told.sort_unstable();
-        for (ticket, session, tag) in told {
-            self.send(session, Reply::Leased { tag, granted: answers[&ticket] }, actions);
-        }
-    }
-
-    fn give_locks(&mut self, batch: &mut Batch, actions: &mut Vec<Action>) -> Result<(), StoreError> {
-        self.locks.give().into_iter().try_for_each(|(session, tag, is_given)| match is_given {
-            true => self.locked(batch, session, tag, actions),
-            false => {
-                self.send(session, Reply::Error { tag, csn: self.csn, errno: AGAIN }, actions);
-                Ok(())
-            }
-        })
-    }
-
-    /// A lock is given.
-    fn locked(
-        &mut self,
-        batch: &mut Batch,
-        session: SessionId,
-        tag: u64,
-        actions: &mut Vec<Action>,
-    ) -> Result<(), StoreError> {
-        self.note_leased(batch, session)?;
-        self.send(session, Reply::Locked { tag }, actions);
-        Ok(())
     }
 }
 

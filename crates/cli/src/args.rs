@@ -364,7 +364,7 @@ pub struct TryOptions {
     #[arg(value_parser = OsStringValueParser::new().try_map(ReportTarget::parse))]
     pub report: Option<ReportTarget>,
 
-    /// List every file, not only the first of many
+    /// List every file, not only the first of many, and every file system that could only be read
     #[arg(short, long)]
     pub verbose: bool,
 

@@ -54,7 +54,7 @@ pub fn man(page: Option<&str>) -> Result<u8, Failure> {
 
 fn render(command: Command) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    Man::new(command).render(&mut text)?;
+    Man::new(command).source(concat!("speculator ", env!("CARGO_PKG_VERSION"))).render(&mut text)?;
     Ok(text)
 }
 

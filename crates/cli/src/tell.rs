@@ -7,6 +7,11 @@ macro_rules! tell {
     };
 }
 
+/// `1 client`, `2 clients`; of things whose plural ends so.
+pub(crate) fn counted(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
 /// See [`tell!`].
 pub(crate) fn line(text: std::fmt::Arguments) {
     let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{text}\n"));

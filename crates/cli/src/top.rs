@@ -13,6 +13,7 @@ use crate::args::TopOptions;
 use crate::bluefs::{self, MountStatus, ServerStatus};
 use crate::error::{one_line, plain, Failure};
 use crate::generate::print;
+use crate::tell::counted;
 
 /// Guesses that are listed for each world.
 const GUESSES_MAX: usize = 8;
@@ -224,16 +225,16 @@ fn view(world: &WorldStatus, before: Option<(u64, u64)>) -> String {
     let rate = commits(world).saturating_sub(committed) as f64 / passed_s;
     let mut text = format!("world {}: {}\n", world.front, one_line(&world.command_line));
     let age = seconds(world.age_us);
-    let causes = list(&world.commits);
+    let (commits, causes) = (counted(commits(world), "commit"), list(&world.commits));
     // INVARIANT: writing to a string does not fail.
-    writeln!(text, "  up           {age}, {} commits ({causes}), {rate:.1} a second", commits(world))
-        .expect("a string");
+    writeln!(text, "  up           {age}, {commits} ({causes}), {rate:.1} a second").expect("a string");
     text + &counts(&world.ahead) + &guesses(&world.ahead) + &processes(&world.ahead.processes)
 }
 
 /// A mount of a BlueFS volume. Rates are those since it was last looked at, or else since it was mounted.
 fn mount_view(mount: &MountStatus, before: Option<&MountStatus>) -> String {
-    let MountStatus { process, in_flight, hits, asked, changes, leases, .. } = mount;
+    let MountStatus { process, in_flight, hits, leases, .. } = mount;
+    let (changes, questions) = (counted(mount.changes, "change"), counted(mount.asked, "question"));
     let is_connected = if mount.is_connected { "connected" } else { "the server cannot be reached" };
     let passed_us = mount.age_us - before.map_or(0, |before| before.age_us.min(mount.age_us));
     let rate = |of: fn(&MountStatus) -> u64| of(mount).saturating_sub(before.map_or(0, of));
@@ -247,11 +248,15 @@ fn mount_view(mount: &MountStatus, before: Option<&MountStatus>) -> String {
     let written = written.text();
     let cache = mount.cache.as_ref().map_or_else(String::new, |cache| {
         let what = if cache.is_off { "off: its disk is full or fails".to_owned() } else { mebibytes(cache.bytes) };
-        format!("  disk cache   {what}; {} blocks, {}, came from it\n", cache.hits, mebibytes(cache.hit_bytes))
+        format!(
+            "  disk cache   {what}; {}, {}, came from it\n",
+            counted(cache.hits, "block"),
+            mebibytes(cache.hit_bytes)
+        )
     });
     format!(
         "mount {}: {}, process {process}\n  up           {}, {is_connected}\n  \
-         operations   {in_flight} wait for the server; {changes} changes, {asked} questions, {hits} answered here\n  \
+         operations   {in_flight} wait for the server; {changes}, {questions}, {hits} answered here\n  \
          leases       {leases}\n  bytes        {came} came, {sent} were sent\n  \
          written      {written} are on the server's disk{left}\n{cache}  \
          safe         all that has returned is on the server's disk\n",
@@ -291,11 +296,12 @@ impl Progress {
 
 /// A server of BlueFS.
 fn server_view(server: &ServerStatus) -> String {
-    let ServerStatus { process, connections, messages, turns, .. } = server;
+    let ServerStatus { process, turns, .. } = server;
+    let (clients, messages) = (counted(server.connections, "client"), counted(server.messages, "message"));
     let [received, sent] = [server.received_bytes, server.sent_bytes].map(mebibytes);
     let each = server.turns_us.checked_div(*turns).unwrap_or(0);
     let mut text = format!(
-        "server {}: {}, process {process}\n  up           {}, {connections} clients, {messages} messages\n  \
+        "server {}: {}, process {process}\n  up           {}, {clients}, {messages}\n  \
          bytes        {received} came, {sent} were sent\n  turns        {turns}, {each} µs each\n",
         one_line(&server.server),
         one_line(&server.store),
@@ -303,12 +309,12 @@ fn server_view(server: &ServerStatus) -> String {
     );
     for volume in &server.volumes {
         let (name, used) = (one_line(&volume.name), mebibytes(volume.used_bytes));
-        let (commits, connected, leases, locks) = (volume.commits, volume.connected, volume.leases, volume.locks);
+        let (commits, clients) = (counted(volume.commits, "commit"), counted(volume.connected, "client"));
+        let (leases, locks) = (counted(volume.leases, "lease"), counted(volume.locks, "lock"));
         // INVARIANT: writing to a string does not fail.
         writeln!(
             text,
-            "  volume       {name}: {used}, {commits} commits, {connected} clients, {leases} leases, {locks} locks, \
-             {} wait",
+            "  volume       {name}: {used}, {commits}, {clients}, {leases}, {locks}, {} wait",
             volume.waiting
         )
         .expect("a string");

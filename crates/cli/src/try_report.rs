@@ -40,7 +40,9 @@ pub enum Decision {
     Undone(&'static str),
 }
 
+/// Most lines about files, and about file systems that could only be read, unless all are wanted.
 const FILES_MAX: usize = 40;
+const READ_ONLY_MAX: usize = 3;
 /// The last lines of what was printed that are shown, and how long they may be together.
 const LINES_MAX: usize = 20;
 const LINES_BYTES_MAX: usize = 8000;
@@ -66,9 +68,17 @@ pub fn tell(ran: &Ran, with_diff: bool, every_file: bool) {
     for reached in &ran.reached {
         tell!("  {}", told(reached));
     }
-    for (path, why) in &ran.read_only {
-        tell!("  {} could only be read: {why}", shown(path));
+    for line in read_only_lines(&ran.read_only, every_file) {
+        tell!("  {line}");
     }
+}
+
+/// Most of them have nothing to do with COMMAND: many are told of in one line.
+fn read_only_lines(read_only: &[(PathBuf, &str)], every: bool) -> Vec<String> {
+    if !every && read_only.len() > READ_ONLY_MAX {
+        return vec![format!("{} file systems could only be read; -v lists them", read_only.len())];
+    }
+    read_only.iter().map(|(path, why)| format!("{} could only be read: {why}", shown(path))).collect()
 }
 
 fn told(reached: &Reached) -> String {
@@ -124,7 +134,7 @@ pub fn tell_output(ran: &Ran) {
     String::from_utf8_lossy(&text).lines().for_each(tell_line);
 }
 
-/// `3 files created, 1 changed, none removed`.
+/// `3 created, 1 changed`.
 pub fn count(changes: &Changes) -> String {
     let of = |matches: fn(&What) -> bool| changes.list.iter().filter(|change| matches(&change.what)).count();
     let counts = [
@@ -420,6 +430,16 @@ fn bytes_of(path: &Path) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn many_file_systems_that_could_only_be_read_are_one_line_unless_all_are_wanted() {
+        let found = |count: usize| vec![(PathBuf::from("/m\n"), "why"); count];
+        assert_eq!(read_only_lines(&found(1), false), ["/m? could only be read: why"]);
+        assert_eq!(read_only_lines(&found(READ_ONLY_MAX), false).len(), READ_ONLY_MAX);
+        let many = READ_ONLY_MAX + 1;
+        assert_eq!(read_only_lines(&found(many), false), ["4 file systems could only be read; -v lists them"]);
+        assert_eq!(read_only_lines(&found(many), true).len(), many);
+    }
 
     #[test]
     fn targets() {

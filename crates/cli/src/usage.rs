@@ -7,6 +7,7 @@ use clap::{CommandFactory, FromArgMatches};
 
 use crate::args::{Action, Cli};
 use crate::error::Failure;
+use crate::generate::stdout;
 
 /// Parses the command line. `--help` and `--version` are answered here.
 pub fn parse(line: Vec<OsString>) -> Result<Cli, Failure> {
@@ -36,11 +37,11 @@ fn check_command(line: &[OsString], word: &str, command: &[OsString]) -> Result<
 
 fn explain(error: &clap::Error, line: &[OsString]) -> Failure {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        return match error.print() {
+        return match stdout().and_then(|_| error.print().map_err(Failure::Output)) {
             Ok(()) => std::process::exit(0),
             // Who reads it has seen enough (`| head`).
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
-            Err(error) => Failure::Output(error),
+            Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+            Err(failure) => failure,
         };
     }
     let what = match error.kind() {
@@ -71,10 +72,11 @@ fn help_for(line: &[OsString]) -> String {
 /// What stands before the usage, in one line.
 fn shorten(text: &str) -> String {
     let paragraphs = text.split("\n\n").take_while(|part| !part.starts_with("Usage") && !part.starts_with("For more"));
-    // A number that is out of place is no name with a hyphen.
     let is_of_use = |part: &&str| {
-        let tip = part.trim_start().strip_prefix("tip: to pass '-");
-        !tip.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        let Some(tip) = part.trim_start().strip_prefix("tip: ") else { return true };
+        // A number that is out of place is no name with a hyphen; and all values have been named.
+        let number = tip.strip_prefix("to pass '-").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+        !number && !tip.starts_with("a similar value exists")
     };
     let lines = paragraphs.filter(is_of_use).map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "));
     let joined = lines.collect::<Vec<_>>().join("; ");
@@ -150,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_none_are_told_in_words() {
+    fn values_that_are_none_are_told_in_words() {
         for (line, says) in [
             ("commit -1", "'-1'"),
             ("commit 99999999999999999999", "use the number that begin has printed"),
@@ -161,6 +163,8 @@ mod tests {
             ("run --seed -1 ls", "use a whole number"),
             ("invite s --withdraw x", "use a number that speculator invite --list shows"),
             ("serve s --listen 127.0.0.1", "use an address and a port, such as 127.0.0.1:7164"),
+            ("run --commit=never ls", "[possible values: output, eager]"),
+            ("serve s --quota x", "such as 512M or 2G, or none"),
         ] {
             let error = parsed(line).expect_err(line);
             assert!(error.contains(says) && !error.contains("tip:"), "{line}: {error}");
@@ -180,6 +184,9 @@ mod tests {
             ("commit x", "speculator commit"),
             ("begin --bogus", "speculator begin"),
             ("try --list --resume", "speculator try"),
+            ("invite s --list --read-only", "speculator invite"),
+            ("invite s --withdraw 1 --expires 1h", "speculator invite"),
+            ("invite s --list --volume default", "speculator invite"),
             ("try --give-up x ls", "speculator try"),
         ] {
             let error = parsed(line).expect_err(line);

@@ -130,7 +130,7 @@ fn names_of_files_may_be_any_bytes_and_other_arguments_are_named() {
 #[test]
 fn output_that_is_closed_is_a_failure() {
     let scene = Scene::new();
-    for line in ["doctor", "man run", "completions bash"] {
+    for line in ["doctor", "man run", "completions bash", "--help", "run --help", "--version"] {
         behind(&scene, &["sh", "-c", "exec \"$@\" >&-", "sh"], line).expect(125, "cannot write to standard output");
     }
     let script = format!("{SPECULATOR} begin >&-; echo $?");

@@ -113,8 +113,7 @@ fn the_same_work_natively_and_on_a_mount() {
 fn two_mounts_see_each_others_changes_at_once() {
     let scene = Scene::new();
     let server = scene.serve();
-    let (a, b) =
-        (Mount::new(&server.address, &scene.path("a"), &[]), Mount::new(&server.address, &scene.path("b"), &[]));
+    let (a, b) = scene.two_mounts(&server);
     for i in 0..50 {
         let name = format!("file{}", i % 3);
         std::fs::write(a.0.join(&name), format!("{i}")).expect("written");
@@ -239,6 +238,18 @@ fn failures_are_one_line() {
     fails(speculator().arg("fsck").arg(scene.path("none")), 125, "there is no store");
     fails(speculator().args(["mount", "--plain", "bluefs://127.0.0.1:1/"]).arg(&other), 125, "Connection refused");
     fails(speculator().args(["mount", "ftp://x"]).arg(&other), 125, "no address of a volume");
+    // Whoever has to mend two things is not to start a server for the first before hearing of the second.
+    for (at, says) in [(other.join("file"), "Not a directory"), (scene.path("none"), "No such file or directory")] {
+        fails(speculator().args(["mount", "--plain", "bluefs://127.0.0.1:1/"]).arg(at), 125, says);
+    }
+    for size in [["--cache-size", "1G"], ["-o", "cache-size=1G"]] {
+        let mut mount = speculator();
+        fails(
+            mount.args(["mount", "--plain", "bluefs://127.0.0.1:1/"]).args(size).arg(&other),
+            125,
+            "give --cache DIR",
+        );
+    }
     let server = scene.serve();
     fails(
         speculator().args(["serve", "--plain", "--listen", "127.0.0.1:0"]).arg(&store),

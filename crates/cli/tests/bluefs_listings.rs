@@ -86,8 +86,7 @@ fn check_names(read: &[String], all: impl Iterator<Item = String>, perhaps: &[St
 fn who_reads_a_listing_slowly_misses_nothing_that_stays() {
     let scene = Scene::new();
     let server = scene.serve();
-    let (writer, reader) =
-        (Mount::new(&server.address, &scene.path("a"), &[]), Mount::new(&server.address, &scene.path("b"), &[]));
+    let (writer, reader) = scene.two_mounts(&server);
     for (round, changer) in [&writer.0, &reader.0].into_iter().enumerate() {
         let (there, here) = (changer.join(format!("{round}")), reader.0.join(format!("{round}")));
         long_directory(&there, &here);
@@ -121,8 +120,7 @@ fn who_reads_a_listing_slowly_misses_nothing_that_stays() {
 fn who_reads_a_listing_slowly_finds_no_end_where_a_page_ends() {
     let scene = Scene::new();
     let server = scene.serve();
-    let (writer, reader) =
-        (Mount::new(&server.address, &scene.path("a"), &[]), Mount::new(&server.address, &scene.path("b"), &[]));
+    let (writer, reader) = scene.two_mounts(&server);
     let (there, here) = (writer.0.join("dir"), reader.0.join("dir"));
     fs::create_dir(&there).expect("a directory");
     // With `.` and `..` names of 32 bytes each: a page.
@@ -146,8 +144,7 @@ fn who_reads_a_listing_slowly_finds_no_end_where_a_page_ends() {
 fn a_place_in_a_listing_stays() {
     let scene = Scene::new();
     let server = scene.serve();
-    let (writer, reader) =
-        (Mount::new(&server.address, &scene.path("a"), &[]), Mount::new(&server.address, &scene.path("b"), &[]));
+    let (writer, reader) = scene.two_mounts(&server);
     let (there, here) = (writer.0.join("dir"), reader.0.join("dir"));
     long_directory(&there, &here);
     let open = open_dir(&here);
@@ -184,8 +181,7 @@ fn a_place_in_a_listing_stays() {
 fn a_directory_that_is_removed_while_it_is_open_has_no_names() {
     let scene = Scene::new();
     let server = scene.serve();
-    let (writer, reader) =
-        (Mount::new(&server.address, &scene.path("a"), &[]), Mount::new(&server.address, &scene.path("b"), &[]));
+    let (writer, reader) = scene.two_mounts(&server);
     for (round, changer) in [&writer.0, &reader.0].into_iter().enumerate() {
         let (there, here) = (changer.join(format!("{round}")), reader.0.join(format!("{round}")));
         fs::create_dir(&there).expect("a directory");

@@ -361,8 +361,7 @@ fn set_back(dir: &Path) {
 fn a_listing_is_not_kept_over_a_change_though_the_times_are_set_back() {
     let scene = Scene::new();
     let server = scene.serve();
-    let (writer, reader) =
-        (Mount::new(&server.address, &scene.path("a"), &[]), Mount::new(&server.address, &scene.path("b"), &[]));
+    let (writer, reader) = scene.two_mounts(&server);
     let (there, here) = (writer.0.join("dir"), reader.0.join("dir"));
     fs::create_dir(&there).expect("a directory");
     fs::write(there.join("one"), "").expect("written");
@@ -398,8 +397,7 @@ fn who_lists_all_the_time_never_sees_what_was_before() {
     use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
     let scene = Scene::new();
     let server = scene.serve();
-    let (writer, reader) =
-        (Mount::new(&server.address, &scene.path("a"), &[]), Mount::new(&server.address, &scene.path("b"), &[]));
+    let (writer, reader) = scene.two_mounts(&server);
     for mount in [&writer, &reader] {
         fs::create_dir(mount.0.join("dir")).or_else(|_| fs::metadata(mount.0.join("dir")).map(drop)).expect("there");
     }

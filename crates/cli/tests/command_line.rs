@@ -136,7 +136,8 @@ fn completions_and_man_pages_come_from_the_same_definition() {
         assert!(!text.stdout.contains("forget-names"), "{shell}: nobody but a mount uses it");
     }
     assert!(scene.run("man").expect(0, "").stdout.contains(".SH SUBCOMMANDS"));
-    assert!(scene.run("man run").expect(0, "").stdout.contains("commit\\-interval"));
+    let page = scene.run("man run").expect(0, "").stdout.clone();
+    assert!(page.contains("commit\\-interval") && page.contains("\"speculator 0."), "{page}");
     assert!(scene.run("man volume-create").expect(0, "").stdout.contains("journal"));
     assert!(scene.run("--version").expect(0, "").stdout.starts_with("speculator "));
     assert!(scene.run("run --help").expect(0, "").stdout.contains("--elide-fsync"));

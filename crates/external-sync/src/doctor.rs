@@ -108,7 +108,11 @@ pub fn examine() -> Report {
             "/dev/loop-control",
             "load the loop module and run as root; without it volumes cannot be mounted",
         ),
-        device("FUSE", "/dev/fuse", "load the fuse module; without it the crash tests do not work"),
+        device(
+            "FUSE",
+            "/dev/fuse",
+            "load the fuse module and run as root; without it speculator mount and the crash tests do not work",
+        ),
         e2fsprogs_there(),
     ];
     let run_works = findings.iter().all(|finding| finding.status != Status::Missing);

@@ -506,19 +506,41 @@ impl Scan<'_> {
 
     /// When everything that moved is known, what is gone can be told from what only has another name.
     fn tell_gone_and_placed(&mut self) {
-        for (path, ino) in std::mem::take(&mut self.replaced_later) {
-            if !self.held.contains_key(&ino) && !self.is_in_held_directory(&path) {
-                self.conflict(&path, "it was changed by somebody else");
-            }
-        }
+        self.tell_replaced();
         let mut gone = BTreeMap::new();
         let mut hidden = std::mem::take(&mut self.hidden);
         hidden.retain(|path| !self.is_in_held_directory(path));
         for path in std::mem::take(&mut self.gone).into_iter().chain(hidden) {
             self.collect_gone(path, &mut gone);
         }
+        self.tell_placed(&mut gone);
+        for (path, found) in gone {
+            self.changes.list.push(Change {
+                path: self.name(&path),
+                what: What::Removed,
+                kind: kind_of(&found),
+                size_before: (!found.is_dir()).then_some(found.len()),
+                size_after: None,
+                aspects: Vec::new(),
+                before: Some(self.lower(&path)),
+                after: None,
+            });
+        }
+        self.changes.list.sort_by(|a, b| a.path.cmp(&b.path));
+    }
+
+    fn tell_replaced(&mut self) {
+        for (path, ino) in std::mem::take(&mut self.replaced_later) {
+            if !self.held.contains_key(&ino) && !self.is_in_held_directory(&path) {
+                self.conflict(&path, "it was changed by somebody else");
+            }
+        }
+    }
+
+    /// Files with new names. One that has lost its old name was renamed, and that name is not gone.
+    fn tell_placed(&mut self, gone: &mut BTreeMap<PathBuf, Metadata>) {
         let mut by_ino: HashMap<u64, PathBuf> = HashMap::new();
-        for (path, found) in &gone {
+        for (path, found) in &*gone {
             if !found.is_dir() {
                 by_ino.entry(found.ino()).or_insert_with(|| path.clone());
             }
@@ -554,19 +576,6 @@ impl Scan<'_> {
                 after: Some(upper),
             });
         }
-        for (path, found) in gone {
-            self.changes.list.push(Change {
-                path: self.name(&path),
-                what: What::Removed,
-                kind: kind_of(&found),
-                size_before: (!found.is_dir()).then_some(found.len()),
-                size_after: None,
-                aspects: Vec::new(),
-                before: Some(self.lower(&path)),
-                after: None,
-            });
-        }
-        self.changes.list.sort_by(|a, b| a.path.cmp(&b.path));
     }
 
     /// Whether it goes where a directory above it goes.

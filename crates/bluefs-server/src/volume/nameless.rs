@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use bluefs::apply::free;
+use bluefs::lease::Millis;
 use bluefs::query::Query;
-use bluefs::Ino;
+use bluefs::{Ino, SessionId};
 use bluefs_store::{Batch, Left, StoreError, View};
 use bluefs_wire::Request;
 
@@ -13,6 +14,8 @@ use crate::engine::{Now, FULL_EVERY_MS};
 
 /// Blocks that are removed in one turn with files that nobody can have open, at most: 1 GiB of contents.
 const FREED_BLOCKS_MAX: usize = 65_536;
+/// How long files that nobody can have open wait for a change to be freed with, ms.
+const UNFREED_MS_MAX: Millis = 200;
 
 impl Volume {
     /// Whether it has no name, and nobody can have it open: for sessions it is gone, also while it is freed in parts.
@@ -30,6 +33,16 @@ impl Volume {
                 Request::Versions { inos, .. } => inos.iter().any(|ino| self.is_unused(*ino)),
                 _ => false,
             }
+    }
+
+    /// A session has such a file open no more.
+    pub(super) fn released(&mut self, session: SessionId, ino: Ino, now: Now) {
+        let Some(who) = self.orphans.get_mut(&ino) else { return };
+        who.remove(&session);
+        if who.is_empty() {
+            // Nobody is told of it: by itself it is worth no flush, for which the next change would wait.
+            self.free_at.get_or_insert(now.millis + UNFREED_MS_MAX);
+        }
     }
 
     /// Frees files that nobody can have open any more; what is more than a turn may free, in the next ones.

@@ -79,26 +79,20 @@ impl Quota {
     fn parse(text: &str) -> Result<Quota, String> {
         let (volume, size) = text.split_once('=').unwrap_or(("default", text));
         let volume = volume_name(volume)?;
-        if size == "none" {
-            return Ok(Quota { volume, bytes: u64::MAX });
-        }
-        let digits = size.trim_end_matches(['K', 'M', 'G', 'T']);
-        let shift = match &size[digits.len()..] {
-            "" => 0,
-            "K" => 10,
-            "M" => 20,
-            "G" => 30,
-            "T" => 40,
-            _ => return Err("write one of K, M, G and T".to_owned()),
+        let bytes = match size {
+            "none" => u64::MAX,
+            size => parse_size(size).map_err(|why| format!("{why}, or none"))?,
         };
-        let number: u64 = digits.parse().map_err(|_| "write a size such as 10G, or none".to_owned())?;
-        let bytes = number.checked_mul(1 << shift).ok_or("that is more than there can be")?;
         Ok(Quota { volume, bytes })
     }
 }
 
+/// Options of `speculator invite` that are about a new invitation.
+const OF_NEW: [&str; 3] = ["volume", "read_only", "expires"];
+
 /// `speculator invite`.
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("instead").args(["list", "withdraw"]).conflicts_with_all(OF_NEW))]
 pub struct InviteOptions {
     /// The directory of the store; a server may run on it
     #[arg(value_hint = ValueHint::DirPath)]
@@ -121,8 +115,7 @@ pub struct InviteOptions {
     pub list: bool,
 
     /// Withdraw the invitation of this number instead; who uses it is disconnected
-    #[arg(long, value_name = "NUMBER", conflicts_with = "list")]
-    #[arg(value_parser = parse_invitation, allow_negative_numbers = true)]
+    #[arg(long, value_name = "NUMBER", value_parser = parse_invitation, allow_negative_numbers = true)]
     pub withdraw: Option<u64>,
 }
 

@@ -11,6 +11,7 @@ use super::progress::Progress;
 use crate::error::Failure;
 use crate::generate::print_done;
 use crate::input::read_text;
+use crate::tell::counted;
 
 /// Four times what a transaction may have of contents: they may be quoted, and there are paths.
 const LIST_BYTES_MAX: u64 = 256 << 20;
@@ -31,6 +32,7 @@ pub fn batch(address: Address, access: &ClientAccess, file: Option<&Path>) -> Re
     let done = batch.run(&client, &own_cred());
     drop(progress);
     let csn = done.map_err(|error| failed(&error))?;
-    print_done(&format!("{} operations are on the server's disk, as commit {}\n", batch.len(), csn.0))?;
+    let (operations, are) = (counted(batch.len() as u64, "operation"), if batch.len() == 1 { "is" } else { "are" });
+    print_done(&format!("{operations} {are} on the server's disk, as commit {}\n", csn.0))?;
     Ok(0)
 }

@@ -6,6 +6,7 @@ use super::advice;
 use super::args::FsckOptions;
 use crate::error::Failure;
 use crate::generate::print;
+use crate::tell::counted;
 
 const STATUS_DAMAGED: u8 = 1;
 
@@ -18,7 +19,8 @@ pub fn fsck(options: &FsckOptions) -> Result<u8, Failure> {
             notes.extend(report.faults.iter().cloned());
             notes.iter().try_for_each(|note| print(&format!("{path}: {note}\n")))?;
             let verdict = if report.faults.is_empty() { "clean" } else { "damaged; restore it from a copy" };
-            print(&format!("{path}: {} volumes, {} inodes: {verdict}\n", report.volumes, report.inodes))?;
+            let (volumes, inodes) = (counted(report.volumes as u64, "volume"), counted(report.inodes as u64, "inode"));
+            print(&format!("{path}: {volumes}, {inodes}: {verdict}\n"))?;
             Ok(if report.faults.is_empty() { 0 } else { STATUS_DAMAGED })
         }
         Err(StoreError::Damaged(why)) => {

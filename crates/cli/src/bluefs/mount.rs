@@ -27,6 +27,10 @@ pub fn mount(options: &MountOptions) -> Result<u8, Failure> {
     if listed.remount {
         return remount(&options.dir, listed.flags());
     }
+    if options.cache_size.or(listed.cache_size).is_some() && options.cache.is_none() && listed.cache.is_none() {
+        let advice = "give --cache DIR, too, or leave --cache-size out";
+        return Err(Failure::Usage(format!("the size of a cache is given, and no directory for it; {advice}")));
+    }
     if !options.foreground {
         return in_background(options);
     }
@@ -38,6 +42,7 @@ pub fn mount(options: &MountOptions) -> Result<u8, Failure> {
         invitation: options.access.invitation.clone().or_else(|| listed.invitation.clone()),
         plain: options.access.plain || listed.plain,
     };
+    bluefs_mount::check(&options.dir).map_err(|error| advice::mounting(&error))?;
     let disk = options.cache.as_ref().or(listed.cache.as_ref()).map(|dir| {
         // Its files are opened later, from another working directory.
         let dir = &std::path::absolute(dir).unwrap_or_else(|_| dir.clone());

@@ -44,7 +44,11 @@ fn may_mount(is_root: bool) -> Need {
 fn of_device(opened: Result<(), String>) -> Need {
     let (is_there, detail, advice) = match opened {
         Ok(()) => (true, "/dev/fuse can be opened".to_owned(), None),
-        Err(why) => (false, format!("/dev/fuse: {why}"), Some("modprobe fuse; in a container, --device /dev/fuse")),
+        Err(why) => (
+            false,
+            format!("/dev/fuse: {why}"),
+            Some("load the fuse module (modprobe fuse), as root; in a container, --device /dev/fuse"),
+        ),
     };
     Need { name: "FUSE", is_there, only_limits: false, detail, advice }
 }

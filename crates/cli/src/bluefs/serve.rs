@@ -2,6 +2,7 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bluefs_net::Acceptor;
@@ -43,11 +44,8 @@ pub fn serve(options: ServeOptions) -> Result<u8, Failure> {
     let at = listener.local_addr().map_err(|error| advice::listening(&at.to_string(), &error))?;
     let shown = options.store.display().to_string();
     let io = |what: &str, error: std::io::Error| {
-        advice::failed(
-            &format!("serve {shown}: cannot {what}"),
-            &error,
-            "see the directory's owner, and the kernel log",
-        )
+        let otherwise = "see the directory's owner, and the kernel log";
+        advice::failed(&format!("serve {shown}: cannot {what}"), &error, otherwise)
     };
     let is_there = options.store.join(STATE).exists();
     let is_made = |volume: &String| volume == DEFAULT || options.volumes.contains(volume);
@@ -71,14 +69,9 @@ pub fn serve(options: ServeOptions) -> Result<u8, Failure> {
         stopper.stop();
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(wait).map_err(|error| io("start a thread", error))?;
-    let (acceptor, access): (_, Box<dyn Access + Send + Sync>) = if options.plain {
-        (None, Box::new(Everybody))
-    } else {
-        let identity = identity_of(&options.store).map_err(|error| io("read the server's key", error))?;
-        let acceptor = Acceptor::new(&identity).map_err(|error| io("use the server's key", error))?;
-        let invitations = Invitations::of(&options.store)
-            .telling(|why| tell!("speculator: {}; nobody is let in", without_numbers(why)));
-        (Some(acceptor), Box::new(invitations))
+    let (acceptor, access) = match options.plain {
+        true => (None, Box::new(Everybody) as Box<dyn Access + Send + Sync>),
+        false => invited(&options.store, io)?,
     };
     if let Some(listener) = for_metrics {
         let answered = metrics::answer(listener, server.gauge());
@@ -86,15 +79,9 @@ pub fn serve(options: ServeOptions) -> Result<u8, Failure> {
         tell!("speculator: metrics at http://{answered}/metrics");
     }
     let journal = options.log.map(Journal::begin).transpose().map_err(|error| io("start a thread", error))?;
-    let shown_there = shown.clone();
+    let store = shown.clone();
     server.set_note(move |note| {
-        if note == Note::Stopping {
-            tell_manager("STOPPING=1");
-        }
-        if note == Note::Full {
-            let advice = "make room there, or raise its quota";
-            tell!("speculator: the disk of {shown_there} is full: changes are refused until there is room; {advice}");
-        }
+        tell_note(&store, &note);
         journal.iter().for_each(|journal| journal.note(&note));
     });
     let address = format!("bluefs://{at}");
@@ -104,6 +91,31 @@ pub fn serve(options: ServeOptions) -> Result<u8, Failure> {
     tell_manager("READY=1");
     server.run(listener, acceptor, access).map_err(|error| advice::server(&shown, &error))?;
     Ok(0)
+}
+
+/// How clients connect that have an invitation, and who has one. `failed` says what failed.
+#[allow(clippy::type_complexity, reason = "what the server takes")]
+fn invited(
+    store: &Path,
+    failed: impl Fn(&str, std::io::Error) -> Failure,
+) -> Result<(Option<Acceptor>, Box<dyn Access + Send + Sync>), Failure> {
+    let identity = identity_of(store).map_err(|error| failed("read the server's key", error))?;
+    let acceptor = Acceptor::new(&identity).map_err(|error| failed("use the server's key", error))?;
+    let invitations =
+        Invitations::of(store).telling(|why| tell!("speculator: {}; nobody is let in", without_numbers(why)));
+    Ok((Some(acceptor), Box::new(invitations)))
+}
+
+/// What everybody is told of the server, with a journal or without.
+fn tell_note(store: &str, note: &Note) {
+    match note {
+        Note::Stopping => tell_manager("STOPPING=1"),
+        Note::Full => {
+            let advice = "make room there, or raise its quota";
+            tell!("speculator: the disk of {store} is full: changes are refused until there is room; {advice}");
+        }
+        _ => {}
+    }
 }
 
 fn make_volumes(store: &mut Store, names: &[String]) -> Result<(), StoreError> {

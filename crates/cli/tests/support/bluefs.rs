@@ -292,6 +292,12 @@ impl Scene {
     pub fn serve(&self) -> Server {
         Server::start(&self.path("store"), "127.0.0.1:0")
     }
+
+    /// Two mounts of a server's volume, as two machines would have them.
+    pub fn two_mounts(&self, server: &Server) -> (Mount, Mount) {
+        let mount = |name| Mount::new(&server.address, &self.path(name), &[]);
+        (mount("a"), mount("b"))
+    }
 }
 
 /// What `speculator top` says of a mount, as JSON; `None`: it is not shown.
