@@ -78,6 +78,7 @@ const PROGRAMS: &[&str] = &[
     "threads_together.c",
     "tree_output_order.c",
     "unix_sockets.c",
+    "unwind_in_handlers.c",
     "vfork_exec.c",
     "clone_pidfd.c",
     "vfork_layout.c",
