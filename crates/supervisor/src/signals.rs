@@ -183,8 +183,6 @@ fn back_to_site(registers: &mut Registers, saved: &Saved) {
 
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 const SYSCALL_LEN: u64 = SYSCALL.len() as u64;
-/// Stubs begin at multiples of this (`call_sites::stub`).
-const STUB_ALIGN: u64 = 8;
 
 /// Where the program's own code goes on behind a call that goes on in a stub, if `call_sites` has left the call in its
 /// place, behind the jump to the stub. Unwinders know what stands there, and C libraries ask in the handler of a signal
@@ -208,6 +206,25 @@ fn behind_call(tid: ThreadId, continuation: u64) -> u64 {
 /// there with one stop more than in the stub.
 fn call_itself(tid: ThreadId, continuation: u64) -> u64 {
     behind_call(tid, continuation).wrapping_sub(SYSCALL_LEN)
+}
+
+/// Where a thread is shown whose registers are its program's: at or behind its call if it is in the stub of one that
+/// has stayed in its place, and else where it is.
+fn shown_at(tid: ThreadId, registers: &Registers) -> u64 {
+    let at = registers.rip;
+    // Behind an interrupted call that the kernel may begin again two bytes before: that is the same there.
+    if registers.orig_rax as i64 >= 0 && RESTARTS.contains(&(registers.rax as i64)) {
+        return behind_call(tid, at);
+    }
+    let Ok(code) = tracee::read_bytes(tid, at, 2) else { return at };
+    match code[..] {
+        [0xe9, _] => behind_call(tid, at),
+        // What `continuation_ahead` knows; most of a program begins otherwise.
+        [0x0f, 0x05] | [0xeb, _] | [0xff, 0x25] | [0x48, 0x8d] => {
+            continuation_ahead(tid, registers).map_or(at, |continuation| call_itself(tid, continuation))
+        }
+        _ => at,
+    }
 }
 
 /// In a frame whose call may have been made, until the agent has written down what it returned.
@@ -380,12 +397,12 @@ pub fn leave_agent(
     let tid = stopped.tid();
     match position {
         Position::Program => {
-            // It was taken back to its call, for something else.
-            let at = registers.rip;
-            if at % STUB_ALIGN != 0 || continuation_ahead(tid, &registers) != Some(at.wrapping_add(SYSCALL_LEN)) {
+            // It may be on its way into the agent or out of it, or was taken back to its call for something else.
+            let at = shown_at(tid, &registers);
+            if at == registers.rip {
                 return Ok(Some(stopped));
             }
-            registers.rip = call_itself(tid, at.wrapping_add(SYSCALL_LEN));
+            registers.rip = at;
         }
         // The kernel drops it, and goes on with the piece that is under way.
         Position::Partial(_)
@@ -400,7 +417,7 @@ pub fn leave_agent(
         }
         Position::Leaving(saved) => {
             to_partial(&mut registers, &saved);
-            registers.rip = behind_call(tid, saved.frame.continuation);
+            registers.rip = shown_at(tid, &registers);
         }
         Position::Entering => {
             leave_entry(tid, &mut registers)?;
@@ -459,9 +476,9 @@ fn step_out(
         ignore_traps_again(&stopped, image)?;
     }
     let mut registers = stopped.registers()?;
-    let behind = behind_call(stopped.tid(), registers.rip);
-    if behind != registers.rip {
-        registers.rip = behind;
+    let at = shown_at(stopped.tid(), &registers);
+    if at != registers.rip {
+        registers.rip = at;
         stopped.set_registers(&registers)?;
     }
     Ok(Some(stopped))
@@ -622,6 +639,9 @@ pub fn registers_of_program(stopped: &Stopped, image: &AgentImage) -> Result<Reg
         }
         _ => Some(result_of_call(stopped, image)?),
     };
+    if result.is_none() {
+        registers.rip = shown_at(stopped.tid(), &registers);
+    }
     if let Some(result) = result {
         let saved = Saved::read(stopped.tid(), registers.gs_base)?;
         to_program(&mut registers, &saved);
