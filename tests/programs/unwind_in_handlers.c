@@ -1,5 +1,5 @@
 /* Who unwinds the stack in the handler of a signal finds who made the call that the signal has come to (crash reports,
- * watchdogs, profilers; redis prints such a trace): in calls that are over, that end with EINTR, and that begin again. */
+ * watchdogs, profilers; redis prints one): in calls that are over, that end with EINTR, and that begin again. */
 #include "check.h"
 #include <execinfo.h>
 #include <linux/futex.h>
@@ -19,13 +19,21 @@ static void handler(int signal) {
 static FRAME long raises(void) { return raise(SIGUSR1) + 1; }
 static FRAME long kills(void) { return kill(getpid(), SIGUSR1) + 1; }
 static FRAME long polls(void) { struct pollfd one = {fds[0], POLLIN, 0}; return poll(&one, 1, 10000) + 1; }
-static FRAME long selects(void) { fd_set set; FD_ZERO(&set); FD_SET(fds[0], &set); return select(fds[0] + 1, &set, NULL, NULL, NULL) + 1; }
+static FRAME long selects(void) {
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(fds[0], &set);
+    return select(fds[0] + 1, &set, NULL, NULL, NULL) + 1;
+}
 static FRAME long sleeps(void) { struct timespec t = {10, 0}; return nanosleep(&t, NULL) + 1; }
 static FRAME long pauses(void) { return pause() + 1; }
 static FRAME long epolls(void) { struct epoll_event event; return epoll_wait(epoll_fd, &event, 1, 10000) + 1; }
 static FRAME long reads(void) { char byte; return read(fds[0], &byte, 1) + 1; }
 static FRAME long waits_for_child(void) { int status; return (waitpid(child, &status, 0) == child) + 1; }
-static FRAME long futexes(void) { int word = 1; return syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 1, NULL, NULL, 0) + 1; }
+static FRAME long futexes(void) {
+    int word = 1;
+    return syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, 1, NULL, NULL, 0) + 1;
+}
 
 static void is_found(const char *name, long (*makes)(void), long result) {
     int found = 0;

@@ -86,7 +86,7 @@ pub fn build_judged() -> Result<(), String> {
     nice_cargo(&["build", "--release", "-p", "cli", "-p", "testkit"]).run()
 }
 
-/// What tests that take one of several cases choose it by: another number in each run of ours, or the one that is given.
+/// What tests that take one of several cases choose it by: another number in each run of ours, or one that is given.
 pub fn sample_number() -> &'static str {
     static SAMPLE: OnceLock<String> = OnceLock::new();
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
