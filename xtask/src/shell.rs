@@ -246,7 +246,9 @@ impl Shown {
 
     /// All of them, once the command has ended: what it has left running may keep the pipe open for ever.
     fn lines(self) -> Vec<String> {
-        std::iter::from_fn(|| self.came.recv_timeout(LEFT_PIPE).ok()).collect()
+        let until = Instant::now() + LEFT_PIPE;
+        let left = || until.checked_duration_since(Instant::now());
+        std::iter::from_fn(|| self.came.recv_timeout(left()?).ok()).collect()
     }
 }
 
@@ -259,10 +261,11 @@ fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    let mut killed = descendants(child.id());
-    killed.push(child.id());
-    // Whoever is stopped by a supervisor dies all the same. Those that are gone meanwhile are of no interest.
-    let _ = job("kill").args(["-KILL"]).args(killed.iter().map(u32::to_string)).output();
+    // Some may be made while others are killed. Those that are gone meanwhile are of no interest.
+    for _ in 0..5 {
+        let _ = job("kill").args(["-KILL"]).args(descendants(child.id()).iter().map(u32::to_string)).output();
+    }
+    child.kill()?;
     child.wait().map(|_| None)
 }
 

@@ -18,7 +18,7 @@ use crate::departed::Departed;
 use crate::handles::Handles;
 use crate::kernel::{Kernel, Telling};
 use crate::listings::Begun;
-use crate::pages::Reading;
+use crate::pages::{self, Reading};
 use crate::snapshots::{Listing, Snapshot};
 
 /// Bytes of one read or write: one step of an interval.
@@ -367,6 +367,9 @@ impl Volume {
     /// Contents that the kernel has stay while their lease is prolonged, and are forgotten before it ends. Says when to
     /// look again.
     pub fn tend_pages(&self) {
+        if self.kernel.pages.lapse() {
+            self.kernel.forget_pages(|_| true);
+        }
         // Since when nobody else has changed what programs may store in (`crate::stores`).
         self.kernel.pages.stored().into_iter().for_each(|ino| self.show_pages(ino));
         if self.kernel.pages.drop_twins() {
@@ -374,7 +377,7 @@ impl Volume {
         }
         let mut ending = Vec::new();
         for (ino, until) in self.kernel.pages.filled() {
-            let now = Instant::now();
+            let now = pages::now();
             if until > now + PROLONGED {
                 continue;
             }

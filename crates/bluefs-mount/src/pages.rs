@@ -15,9 +15,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bluefs::{Csn, Group, Ino, Key};
+use rustix::time::{clock_gettime, ClockId};
 
 /// How long a READ waits for pages that are being forgotten, until it may be what is waited for.
 const LEAVING_MAX: Duration = Duration::from_millis(20);
@@ -30,6 +31,12 @@ pub const PAGE_BYTES: usize = 4096;
 const LINE_BYTES: usize = 64;
 /// What is kept of what was told, at most, for a while: with more of it the kernel is told to forget pages.
 const TWINS_BYTES_MAX: usize = 256 << 20;
+
+/// Since the machine was started, by a clock that goes on while it sleeps: a lease ends meanwhile.
+pub fn now() -> Duration {
+    let now = clock_gettime(ClockId::Boottime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
 
 /// Pages as they were told, or written back since, by their numbers.
 type Twins = BTreeMap<u64, Box<[u8]>>;
@@ -54,8 +61,8 @@ struct File {
     is_leaving: bool,
     /// How many calls cut it just now: until they are answered the kernel writes nothing back of it.
     cutting: usize,
-    /// Until when pages may be kept.
-    until: Option<Instant>,
+    /// Until when pages may be kept, by [`now`].
+    until: Option<Duration>,
 }
 
 impl File {
@@ -63,6 +70,11 @@ impl File {
     fn changes(&mut self) -> bool {
         self.is_old |= std::mem::take(&mut self.is_filled);
         self.is_old || self.is_leaving
+    }
+
+    /// The lease under which pages were told has ended, and they were not forgotten before it.
+    fn has_lapsed(&self) -> bool {
+        self.is_filled && self.until.is_some_and(|until| until <= now())
     }
 
     fn is_unused(&self) -> bool {
@@ -212,8 +224,8 @@ impl Pages {
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// Files of which the kernel has pages, and until when it may keep these.
-    pub fn filled(&self) -> Vec<(Ino, Instant)> {
+    /// Files of which the kernel has pages, and until when it may keep these, by [`now`].
+    pub fn filled(&self) -> Vec<(Ino, Duration)> {
         let files = self.files();
         let filled = files.files.iter().filter(|(_, file)| file.is_filled);
         filled.filter_map(|(ino, file)| Some((*ino, file.until?))).collect()
@@ -239,7 +251,8 @@ impl Pages {
 
     /// A file's pages show this state, since there is a lease. Who says so keeps them from being forgotten meanwhile.
     pub fn show(&self, ino: Ino, base: Csn) {
-        if let Some(file) = self.files().files.get_mut(&ino).filter(|file| file.is_filled) {
+        let is_shown = |file: &&mut File| file.is_filled && !file.is_old && !file.has_lapsed();
+        if let Some(file) = self.files().files.get_mut(&ino).filter(is_shown) {
             file.base = Some(base);
         }
     }
@@ -299,11 +312,20 @@ impl Pages {
         files.values_mut().filter(may_go).fold(false, |must, file| file.changes() | must)
     }
 
-    /// It may keep them for so long from now on.
+    /// It may keep them for so long from now on, if it still might.
     pub fn may_stay(&self, ino: Ino, sure: Duration) {
-        if let Some(file) = self.files().files.get_mut(&ino) {
-            file.until = file.until.max(Some(Instant::now() + sure));
+        if let Some(file) = self.files().files.get_mut(&ino).filter(|file| !file.has_lapsed()) {
+            file.until = file.until.max(Some(now() + sure));
         }
+    }
+
+    /// Whether the kernel has pages that it has to forget as their lease has ended: of a mount that was stopped, or had
+    /// no time. Others may have changed them, also if there is a lease again.
+    pub fn lapse(&self) -> bool {
+        let files = &mut self.files().files;
+        let lapsed = files.values_mut().filter(|file| file.has_lapsed());
+        lapsed.for_each(|file| _ = file.changes());
+        files.values().any(|file| file.is_old)
     }
 }
 
@@ -334,8 +356,10 @@ impl Reading<'_> {
         let mut files = self.pages.files();
         let Some(file) = files.files.get_mut(&self.ino) else { return true };
         file.reading.retain(|(.., number)| *number != self.number);
+        // What was told before is forgotten, and this with it.
+        file.is_old |= file.has_lapsed();
         let is_first = !std::mem::replace(&mut file.is_filled, true);
-        file.until = if is_first { None } else { file.until }.max(Some(Instant::now() + sure));
+        file.until = if is_first { None } else { file.until }.max(Some(now() + sure));
         if is_first && !file.is_leaving {
             file.base = base;
         }
@@ -403,6 +427,34 @@ mod tests {
         pages.close(INO, 2);
         assert!(!pages.change_group(None) && forgotten(&pages).is_empty());
         assert!(pages.files().files.is_empty());
+    }
+
+    /// A mount that was stopped had a lease again before it looked, and its pages stayed.
+    #[test]
+    fn what_outlived_its_lease_is_forgotten_whatever_comes_behind() {
+        let lapsed = || {
+            let pages = Pages::default();
+            pages.open(INO, 1, true);
+            assert!(!pages.lapse());
+            pages.read(INO, 0, 4096).answered(Duration::ZERO, None);
+            pages
+        };
+        let forgets = |pages: Pages| assert!(pages.lapse() && forgotten(&pages) == [(0, 0)] && !pages.lapse());
+        forgets(lapsed());
+        let pages = lapsed();
+        pages.may_stay(INO, SURE);
+        forgets(pages);
+        let pages = lapsed();
+        pages.show(INO, Csn(7));
+        assert_eq!(pages.base(INO), None);
+        pages.read(INO, 4096, 4096).answered(SURE, None);
+        pages.show(INO, Csn(7));
+        assert_eq!(pages.base(INO), None);
+        forgets(pages);
+        let pages = Pages::default();
+        pages.open(INO, 1, true);
+        pages.read(INO, 0, 4096).answered(SURE, None);
+        assert!(!pages.lapse() && forgotten(&pages).is_empty());
     }
 
     /// Nobody waits for a READ that waits for the lease that is to be given back.

@@ -23,14 +23,19 @@ const GIB: u64 = 1 << 30;
 #[derive(Debug, Clone)]
 struct Nearly {
     disk: CrashDisk,
+    size: u64,
     free: Arc<AtomicU64>,
     quota: Arc<AtomicU64>,
 }
 
 impl Nearly {
     fn new() -> Nearly {
+        Nearly::of(100 * GIB)
+    }
+
+    fn of(size: u64) -> Nearly {
         let (free, quota) = (Arc::new(AtomicU64::new(GIB)), Arc::new(AtomicU64::new(GIB)));
-        Nearly { disk: CrashDisk::new(), free, quota }
+        Nearly { disk: CrashDisk::new(), size, free, quota }
     }
 
     fn set_free(&self, bytes: u64) {
@@ -100,7 +105,7 @@ impl Disk for Nearly {
     }
 
     fn room(&self, _: &str) -> io::Result<Option<Room>> {
-        Ok(Some(Room { free: self.free.load(Ordering::Relaxed), size: 100 * GIB, file: 0 }))
+        Ok(Some(Room { free: self.free.load(Ordering::Relaxed), size: self.size, file: 0 }))
     }
 
     fn has(&self, bytes: u64) -> bool {
@@ -329,38 +334,64 @@ fn a_full_store_goes_on_with_room_for_what_had_none() {
     assert_eq!(bench.change(write(0, MIB)), Ok(()));
 }
 
+/// Changes for which the zeros are enough that the log keeps for small records.
+fn small_ones_go_on(bench: &mut Bench) {
+    let mode = |i: u16| set(SetAttr { mode: Some(0o600 + i % 8), ..SetAttr::default() });
+    (0..50).for_each(|i| assert_eq!(bench.change(mode(i)), Ok(())));
+    assert_eq!(bench.change(create("other")), Err(Errno::NOSPC));
+    assert_eq!(bench.change(Change::Unlink { dir: Ino::ROOT, name: name("file") }), Ok(()));
+}
+
 /// Nothing could be removed any more as soon as others had taken the last of the disk: the zeros ahead of the log had
-/// been cut away, or a new segment had none. Each new beginning found that again, and everybody waited.
+/// been cut away. Each new beginning found that again, and everybody waited.
 #[test]
-fn what_is_small_has_room_in_the_log_when_others_have_taken_the_disk() {
-    let small = |bench: &mut Bench| {
-        let mode = |i: u16| set(SetAttr { mode: Some(0o600 + i % 8), ..SetAttr::default() });
-        (0..50).for_each(|i| assert_eq!(bench.change(mode(i)), Ok(())));
-    };
-    // A record that had no room, and a segment that has just begun.
-    for is_new in [false, true] {
+fn what_is_small_has_room_where_something_large_had_none() {
+    for (quota, bytes) in [(300_000, MIB), (0, 50_000)] {
         let disk = Nearly::new();
         let mut bench = Bench::new(&disk);
         assert_eq!(bench.change(create("file")), Ok(()));
-        if is_new {
-            (0..12).for_each(|i| assert_eq!(bench.change(write(i * MIB, MIB)), Ok(())));
-            disk.set_free(200 * MIB);
-            (0..3).for_each(|_| _ = bench.turn(vec![]).expect("a turn"));
-            assert!((disk.log_bytes() as u64) < MIB, "a new segment");
-        } else {
-            disk.quota.store(300_000, Ordering::Relaxed);
-            bench.number += 1;
-            assert!(matches!(bench.submit(write(0, MIB)), Err(StoreError::Full(_))));
-            bench.engine.begin_again(bench.now()).expect("the store goes on");
-        }
+        disk.quota.store(quota, Ordering::Relaxed);
+        bench.number += 1;
+        assert!(matches!(bench.submit(write(0, bytes)), Err(StoreError::Full(_))), "not even if zeros are enough");
+        bench.engine.begin_again(bench.now()).expect("the store goes on");
         disk.quota.store(0, Ordering::Relaxed);
-        if !is_new {
-            bench.connect(Some((SessionId(1), 1)));
-        }
-        small(&mut bench);
-        assert_eq!(bench.change(create("other")), Err(Errno::NOSPC));
-        assert_eq!(bench.change(Change::Unlink { dir: Ino::ROOT, name: name("file") }), Ok(()));
+        bench.connect(Some((SessionId(1), 1)));
+        small_ones_go_on(&mut bench);
     }
+}
+
+/// A new segment had no zeros, and a log that was opened again had few.
+#[test]
+fn what_is_small_has_room_in_a_new_segment_and_behind_a_start() {
+    let disk = Nearly::new();
+    let mut bench = Bench::new(&disk);
+    assert_eq!(bench.change(create("file")), Ok(()));
+    (0..12).for_each(|i| assert_eq!(bench.change(write(i * MIB, MIB)), Ok(())));
+    disk.set_free(200 * MIB);
+    (0..3).for_each(|_| _ = bench.turn(vec![]).expect("a turn"));
+    assert!((disk.log_bytes() as u64) < MIB, "a new segment");
+    drop(bench);
+    let mut bench = Bench::new(&disk);
+    disk.quota.store(0, Ordering::Relaxed);
+    small_ones_go_on(&mut bench);
+}
+
+/// What each segment begins with was taken for something that a checkpoint gives back.
+#[test]
+fn a_small_disk_that_is_short_makes_no_checkpoint_for_each_change() {
+    let disk = Nearly::of(32 * MIB);
+    let mut bench = Bench::new(&disk);
+    assert_eq!(bench.change(create("file")), Ok(()));
+    assert_eq!(bench.change(write(0, 200_000)), Ok(()));
+    disk.set_free(700_000);
+    let mode = |i: u16| set(SetAttr { mode: Some(0o600 + i % 8), ..SetAttr::default() });
+    let deeds = |bench: &mut Bench, i| {
+        let before = disk.disk.deeds();
+        assert_eq!(bench.change(mode(i)), Ok(()));
+        disk.disk.deeds() - before
+    };
+    let most = (0..20).map(|i| deeds(&mut bench, i)).skip(5).max();
+    assert!(most.is_some_and(|most| most <= 4), "{most:?} deeds for one change");
 }
 
 /// It tried to free a file of which it had freed a part, had no room, began again, and tried at once.

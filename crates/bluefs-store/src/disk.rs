@@ -63,7 +63,7 @@ pub struct Directory {
 }
 
 /// The file that says who has the directory.
-const LOCK: &str = "lock";
+pub(crate) const LOCK: &str = "lock";
 /// A file that has no name as soon as it is made: whether there is room for it.
 const TRIAL: &str = "trial";
 

@@ -33,11 +33,15 @@ const NUMBER_MAX: u64 = 1 << 62;
 const PREFIX: &str = "log-";
 const WITNESS: &str = "witness";
 const SLOT_BYTES: usize = 16;
-/// Zeros that are written ahead: as many as there are bytes of records, within these bounds.
-const AHEAD_BYTES_MIN: u64 = 4096;
+/// Zeros that are written ahead: as many as there are bytes of records, between [`FIRST_BYTES`] and this.
 const AHEAD_BYTES_MAX: u64 = 1 << 20;
-/// Zeros that a segment begins with: what is small has room there when the rest of the disk is gone.
-const FIRST_BYTES: u64 = 64 << 10;
+/// They end at multiples of this.
+const AHEAD_UNIT: u64 = 4096;
+/// Zeros that a segment begins with, and that only small records use up: these have room there when the rest of the
+/// disk is gone.
+pub(crate) const FIRST_BYTES: u64 = 64 << 10;
+/// How many bytes a small record has at most.
+pub(crate) const SMALL_BYTES_MAX: u64 = 32 << 10;
 
 /// A place in the log: the number of a record, and its checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -217,8 +221,8 @@ impl Log {
     pub fn append(&mut self, puts: &Puts) -> Result<Place, StoreError> {
         let (place, bytes) = encode(self.last, puts)?;
         let had_zeros_to = self.zeros;
-        self.write_zeros(self.end + bytes.len() as u64)?;
-        match self.segment.write(self.end, &bytes) {
+        let written = self.write_zeros(bytes.len() as u64).and_then(|()| self.segment.write(self.end, &bytes));
+        match written {
             Err(error) if is_no_room(&error) => {
                 self.refused_bytes = self.refused_bytes.max(bytes.len() as u64);
                 return Err(self.take_back(error, had_zeros_to));
@@ -257,19 +261,27 @@ impl Log {
         }
     }
 
-    /// Before a record that ends here makes the file longer, more zeros do. One sync is for both.
-    fn write_zeros(&mut self, end: u64) -> Result<(), StoreError> {
-        if end <= self.zeros {
+    /// Before a record of so many bytes makes the file longer, more zeros do. One sync is for both. A large one leaves
+    /// those alone that small ones need.
+    fn write_zeros(&mut self, bytes: u64) -> io::Result<()> {
+        let end = self.end + bytes;
+        let kept = if bytes > SMALL_BYTES_MAX { FIRST_BYTES } else { 0 };
+        if end + kept <= self.zeros {
             return Ok(());
         }
-        let to = (end + end.clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX)).next_multiple_of(AHEAD_BYTES_MIN);
-        let zeros = vec![0; (to - end) as usize];
-        let written = match self.segment.write(end, &zeros) {
+        let (from, to) = (end.max(self.zeros), end + end.clamp(FIRST_BYTES, AHEAD_BYTES_MAX));
+        let to = to.next_multiple_of(AHEAD_UNIT);
+        match self.segment.write(from, &vec![0; (to - from) as usize]) {
             // The record itself may have room, also in what these have taken.
-            Err(error) if is_no_room(&error) => self.segment.set_len(self.zeros).map(|()| end),
-            written => written.map(|()| to),
-        };
-        self.zeros = written.map_err(StoreError::io("write to the log"))?;
+            Err(error) if is_no_room(&error) && kept == 0 => {
+                self.segment.set_len(self.zeros)?;
+                self.zeros = end;
+            }
+            written => {
+                written?;
+                self.zeros = to;
+            }
+        }
         Ok(())
     }
 
@@ -292,10 +304,11 @@ impl Log {
         self.disk.has(bytes)
     }
 
-    /// Bytes of the segments before the one that is written.
+    /// Bytes of the segments before the one that is written, but for the zeros that each begins with.
     pub fn older_bytes(&self) -> io::Result<u64> {
         let bytes = |first: &u64| self.disk.open(&name_of(*first), false)?.map_or(Ok(0), |file| file.len());
-        self.firsts.iter().rev().skip(1).map(bytes).sum()
+        let older = self.firsts.iter().rev().skip(1).map(bytes);
+        older.map(|bytes| Ok(bytes?.saturating_sub(FIRST_BYTES))).sum()
     }
 
     /// Room on its disk, on which this file is, too.
@@ -312,6 +325,10 @@ impl Log {
     /// for one, and they go where they went.
     pub fn next_segment(&mut self) -> Result<bool, StoreError> {
         let first = self.last.number + 1;
+        if self.firsts.last() == Some(&first) && self.zeros >= FIRST_BYTES {
+            // The one that is written has no record yet. Its zeros are not given to others.
+            return Ok(true);
+        }
         let segment = match open(&*self.disk, &name_of(first)) {
             Err(StoreError::Io { source, .. }) if is_no_room(&source) => return Ok(false),
             opened => opened?,

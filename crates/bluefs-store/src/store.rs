@@ -12,7 +12,7 @@ use bluefs_wire::Wire;
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, Table, TableDefinition, WriteTransaction};
 
 use crate::check::{self, Report};
-use crate::disk::{Backend, Directory, Disk, DiskFile, Room};
+use crate::disk::{Backend, Directory, Disk, DiskFile, Room, LOCK};
 use crate::error::StoreError;
 use crate::log::{self, Log, Place, Puts};
 use crate::rows::{self, History, SessionRow, VolumeId, VolumeRow};
@@ -347,8 +347,9 @@ impl Store {
     }
 
     fn take(path: &Path, create: bool) -> Result<Opened, StoreError> {
-        let empty =
-            std::fs::read_dir(path).map_err(StoreError::io(format!("read {}", path.display())))?.next().is_none();
+        std::fs::read_dir(path).map_err(StoreError::io(format!("read {}", path.display())))?;
+        // One that was made when a crash came may have its lock alone.
+        let empty = names_of(path).all(|name| name == LOCK);
         if empty && !create {
             return Err(StoreError::Missing);
         }
@@ -469,7 +470,13 @@ impl Store {
     /// How much changes may still have while the store is full, or [`Store::is_postponed`].
     pub fn left_when_full(&self) -> Left {
         let is_over = self.postponed.is_some_and(|then| self.unwritten() >= then.saturating_add(POSTPONED_BYTES_MAX));
-        Left { rest: if is_over { 0 } else { SMALL_BYTES }, ..Left::nothing() }
+        let rest = match is_over {
+            true => 0,
+            false if self.has_some_room() => SMALL_BYTES,
+            // What the log has kept for small records, of which one may have several changes.
+            false => log::SMALL_BYTES_MAX / 2,
+        };
+        Left { rest, ..Left::nothing() }
     }
 
     /// Whether so much can be had, whatever the disk says that it has, that a full store may go on: what there was no
@@ -528,7 +535,7 @@ impl Store {
         let room = self.log.room(STATE).ok().flatten();
         let inside = room.map_or(0, |room| free_inside(room, self.used_bytes) / 2);
         let own = room.map_or(CHECKPOINT_BYTES_MAX, checkpoint_of);
-        if !self.log.has_room_for(unwritten.saturating_sub(inside) + own) {
+        if !self.log.has_room_for(unwritten.saturating_sub(inside) + own + log::FIRST_BYTES) {
             return Ok(false);
         }
         replay(&self.database, &[], self.log.last)?;
