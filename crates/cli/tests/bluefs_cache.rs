@@ -16,6 +16,8 @@ use crate::bluefs_support as support;
 use support::{shown, speculator, succeeds, text, Foreground, Mount, Scene, Server};
 
 const PATIENCE: Duration = Duration::from_secs(60);
+/// A cache to which nothing was added for so long has all.
+const SETTLES: Duration = Duration::from_millis(1_500);
 
 /// A server whose leases end soon: who is killed keeps others from writing for so long. Mappings need 2 s more.
 fn serve(scene: &Scene) -> Server {
@@ -63,13 +65,18 @@ fn number(dir: &Path, pointer: &str) -> u64 {
     shown.pointer(pointer).and_then(|value| value.as_u64()).unwrap_or_else(|| panic!("{pointer}: {shown}"))
 }
 
-/// Waits until the cache of a mount takes up so many bytes.
+/// Waits until the cache of a mount takes up so many bytes, and no more come: what was read twice is there twice.
 #[track_caller]
 fn wait_for_cache(dir: &Path, bytes: u64) {
     let begun = Instant::now();
-    while number(dir, "/cache/bytes") < bytes {
+    let (mut last, mut since) = (0, begun);
+    while last < bytes || since.elapsed() < SETTLES {
         assert!(begun.elapsed() < PATIENCE, "{:?}", shown(dir));
         std::thread::sleep(Duration::from_millis(20));
+        let now = number(dir, "/cache/bytes");
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
     }
 }
 
