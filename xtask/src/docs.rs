@@ -1,5 +1,6 @@
 //! `docs`: writes `docs/SYSCALLS.md`, and checks that what the documents name exists: files behind links, decisions,
-//! paths, modules with their items, and the folders of full speculation. A unit test makes the same check.
+//! paths, modules with their items, and the folders of full speculation; and that no merge has left a conflict. A unit
+//! test makes the same check.
 //!
 //! A name is what stands between backticks outside of blocks of code. `a::{b, c::d}` and `dir/{x, y}_*.c` are several.
 
@@ -32,7 +33,9 @@ pub fn run() -> Result<(), String> {
     let problems = problems(&repository()).map_err(|error| format!("cannot read the documents: {error}"))?;
     match problems.is_empty() {
         true => Ok(()),
-        false => Err(format!("what these documents name is not there:\n{}", problems.join("\n"))),
+        false => {
+            Err(format!("these documents have something wrong, or name what is not there:\n{}", problems.join("\n")))
+        }
     }
 }
 
@@ -43,6 +46,7 @@ fn problems(root: &Path) -> io::Result<Vec<String>> {
     for name in sources.files.iter().filter(|name| is_document(name)) {
         let text = fs::read_to_string(root.join(name))?;
         let mut tell = |line: usize, what: String| problems.push(format!("{name}:{line}: {what}"));
+        conflicts(&text).into_iter().for_each(|line| tell(line, "a conflict of a merge".to_owned()));
         links(&text, name, &sources, &mut tell);
         for (line, span) in spans(&text) {
             if let Some(missing) = sources.misses(&span, CURRENT.contains(&name.as_str())) {
@@ -59,6 +63,12 @@ fn problems(root: &Path) -> io::Result<Vec<String>> {
         }
     }
     Ok(problems)
+}
+
+/// Lines at which git has left a conflict.
+fn conflicts(text: &str) -> Vec<usize> {
+    let is_mark = |line: &str| line.starts_with("<<<<<<< ") || line.starts_with(">>>>>>> ");
+    text.lines().zip(1..).filter(|(line, _)| is_mark(line)).map(|(_, number)| number).collect()
 }
 
 fn is_document(name: &str) -> bool {
@@ -421,6 +431,13 @@ mod tests {
     fn what_the_documents_name_is_there() {
         let problems = problems(&repository()).expect("the documents");
         assert!(problems.is_empty(), "{}", problems.join("\n"));
+    }
+
+    /// A merge was committed with them, in two documents.
+    #[test]
+    fn conflicts_are_found() {
+        assert_eq!(conflicts("a\n<<<<<<< HEAD\nb\n=======\nc\n>>>>>>> d\n"), [2, 6]);
+        assert!(conflicts("a heading\n=======\n").is_empty());
     }
 
     #[test]
