@@ -200,7 +200,7 @@ fn loom() -> Result<(), String> {
 pub fn transparency(mode: Option<&str>, filter: &[String]) -> Result<(), String> {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     // Kept until the tests have ended.
-    let volume = match Volume::make(&format!("transparency-{}", mode.unwrap_or("agent")), 2048) {
+    let volume = match Volume::make(mode.unwrap_or("agent"), 2048) {
         Ok(volume) => Some(volume),
         // On the disk as it is, half of what is to be shown would not be.
         Err(problem) if is_root() => return Err(format!("no volume to run on: {problem}")),

@@ -15,8 +15,9 @@ impl Volume {
         if !is_root() {
             return Err("mounting a volume needs root".to_owned());
         }
-        // Directly under /tmp: an ordinary user has to get there.
-        let directory = std::env::temp_dir().join(format!("speculator-{name}-{}", std::process::id()));
+        // Directly under /tmp: an ordinary user has to get there. Short, and of the same length whatever the process's
+        // number is: a socket's path has at most 107 bytes.
+        let directory = std::env::temp_dir().join(format!("speculator-{name}-{:07}", std::process::id()));
         std::fs::create_dir_all(directory.join("mnt"))
             .map_err(|error| format!("cannot make {directory:?}: {error}"))?;
         let volume = Volume { directory };

@@ -190,6 +190,12 @@ fn placed(scenario: &Scenario, program: &Path, run: &Path) -> Result<String, Str
     Ok(copy.display().to_string())
 }
 
+/// Most bytes of a Unix socket's path (`unix(7)`; the byte at its end is not counted).
+const SOCKET_PATH: usize = 107;
+
+/// What Python's `multiprocessing` adds to its directory for a socket: `/pymp-xxxxxxxx/listener-xxxxxxxx`.
+const SOCKET_BELOW: usize = 32;
+
 /// Where a scenario runs: both runs see the same path, and the first run's remains are moved out of the way.
 #[derive(Debug)]
 pub struct Place {
@@ -201,8 +207,13 @@ pub struct Place {
 impl Place {
     /// A place for the scenario of this name.
     pub fn new(settings: &Settings, name: &str) -> Result<Place, String> {
-        let home = settings.runs.join(format!("{}-{name}", std::process::id()));
+        let home = settings.runs.join(format!("{:07}-{name}", std::process::id()));
         let place = Place { run: home.join("run"), home };
+        let longest = SOCKET_PATH - SOCKET_BELOW;
+        if place.run.as_os_str().len() > longest {
+            let run = place.run.display();
+            return Err(format!("{run} has more than {longest} bytes: too long for sockets that programs make there"));
+        }
         let failed = |error| format!("cannot make {}: {error}", place.home.display());
         fs::create_dir_all(&place.home).map_err(failed)?;
         Ok(place)

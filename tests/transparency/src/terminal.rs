@@ -117,7 +117,7 @@ pub fn screens(scenario: &TerminalScenario, settings: &Settings, prefix: &[Strin
 
 /// A tmux server with one pane; dropping it ends the server and all that ran in it.
 struct Tmux {
-    socket: String,
+    socket: PathBuf,
     mark: String,
     directory: PathBuf,
     /// Longest wait for a text.
@@ -132,7 +132,8 @@ impl Tmux {
         patience: Duration,
     ) -> Result<Tmux, String> {
         let mark = new_mark();
-        let socket = format!("speculator-{mark}");
+        // In a short directory: a socket's path has at most 107 bytes.
+        let socket = Path::new("/tmp").join(format!("speculator-tmux-{mark}"));
         let tmux = Tmux { socket, mark, directory: directory.to_path_buf(), patience };
         let command: Vec<String> =
             prefix.iter().map(String::as_str).chain(scenario.command.iter().copied()).map(quoted).collect();
@@ -147,9 +148,8 @@ impl Tmux {
     fn call(&self, arguments: &[&str]) -> Result<String, String> {
         let mut command = Command::new("tmux");
         set_environment(&mut command, &self.directory, &self.mark);
-        // Short: a socket's path has 108 bytes.
-        command.env("TMUX_TMPDIR", "/tmp").current_dir(&self.directory);
-        let output = command.arg("-L").arg(&self.socket).args(arguments).output();
+        command.current_dir(&self.directory);
+        let output = command.arg("-S").arg(&self.socket).args(arguments).output();
         let output = output.map_err(|error| format!("cannot run tmux: {error}"))?;
         if !output.status.success() {
             return Err(format!("tmux {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim()));
@@ -238,6 +238,8 @@ impl Drop for Tmux {
         // The server may have ended with its pane.
         let _ = self.call(&["kill-server"]);
         kill_marked(&self.mark);
+        // A server that was killed has left it.
+        let _ = fs::remove_file(&self.socket);
     }
 }
 
