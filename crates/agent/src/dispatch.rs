@@ -39,8 +39,8 @@ fn handle(frame: &mut Frame, page: &mut ThreadPage) {
         if decided.is_permitted {
             call.end_permit();
         }
-        if decided.is_opening {
-            call.mark_opened();
+        if decided.opens_on != 0 {
+            call.mark_opened(decided.opens_on);
         }
         is_busy = decided.is_program && call.frame.rax as i64 == -ETXTBSY;
         if !is_busy {
@@ -60,8 +60,9 @@ struct Decided {
     is_permitted: bool,
     /// It was asked about, and executes what it names.
     is_program: bool,
-    /// It was asked about, and opens what it names.
-    is_opening: bool,
+    /// It was asked about, and opens what it names: the permit that its process had just before the call is made; else
+    /// 0. One that it has behind the call may be younger than a checkpoint that has the descriptor.
+    opens_on: u64,
 }
 
 /// The call is made, and what belongs to it.
@@ -201,7 +202,9 @@ impl Call<'_> {
                     self.forget_mark_again();
                     decided.is_told = matches!(answer, ahead::GO_AND_TELL | ahead::GO_APART);
                     decided.is_program = matches!(self.frame.nr, nr::execve | nr::execveat);
-                    decided.is_opening = answer == ahead::GO && matches!(self.frame.nr, nr::open | nr::openat);
+                    if answer == ahead::GO && matches!(self.frame.nr, nr::open | nr::openat) {
+                        decided.opens_on = self.process.permit.load(Ordering::Relaxed);
+                    }
                     self.is_apart = answer == ahead::GO_APART;
                 }
             },

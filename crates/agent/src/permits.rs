@@ -465,23 +465,22 @@ impl Call<'_> {
         true
     }
 
-    /// The supervisor has allowed an `open`, perhaps with a permit for what comes next. If the name is known to lead
-    /// past all that is held, the descriptor is as if it were opened on that permit.
+    /// The supervisor has allowed an `open`, perhaps with a permit for what comes next. If that holds still, and the
+    /// name is known to lead past all that is held, the descriptor is as if it were opened on that permit.
     #[cold]
-    pub fn mark_opened(&self) {
+    pub fn mark_opened(&self, permit: u64) {
         let fd = self.frame.rax;
         let (dir, position, bits) = match self.frame.nr {
             nr::open => (AT_FDCWD, 0, self.arg(1)),
             _ => (self.directory(0), 1, self.arg(2)),
         };
-        let permit = self.process.permit.load(Ordering::Relaxed);
         if fd >= MARKS as u64 || bits & !permitted::OPEN_BITS != 0 || !self.may_look_up() || !self.has_marks() {
             return;
         }
         let mut own = OwnName::new();
         // It may not be the one that the supervisor has read: the descriptor is compared with what it leads to.
         let Some(path) = self.name_to_read(position, &mut own) else { return };
-        if permit == 0 || !self.stays_here(dir, path) || !self.begins_on(permit) {
+        if !self.stays_here(dir, path) || !self.begins_on(permit) {
             return;
         }
         if let Ok(stat) = Stat::of_fd(fd) {

@@ -66,6 +66,9 @@ pub enum Fault {
     /// A thread that replaces a descriptor takes its mark away after the look who works.
     #[cfg(loom)]
     MarkTakenLast,
+    /// A thread takes the permit on which it marks what it has opened from its process, behind the call.
+    #[cfg(loom)]
+    PermitTakenBehind,
     /// Who has looked at a file believes that nothing is held of it, though his permit may have been revoked since.
     #[cfg(loom)]
     PermitNotLookedAtAgain,

@@ -490,6 +490,35 @@ fn nobody_uses_a_descriptor_that_is_replaced() {
     thread.join().unwrap();
 }
 
+/// A thread was allowed to open something, and marks the descriptor as opened on the permit that its process has
+/// (decisions/0318). Meanwhile another thread's call takes a checkpoint of the process, and gets it another permit: a
+/// checkpoint that has the descriptor must not leave it a mark that holds.
+fn a_checkpoint_has_nothing_that_is_marked_as_opened_since() {
+    let (permits, work) = (Permits::new(), Work::new());
+    permits.revoke();
+    let (process, mark) = (AtomicU64::new(permits.number()), AtomicU64::new(0));
+    // The process's descriptors: whether it is open.
+    let shared = Arc::new((permits, work, process, mark, Mutex::new(false)));
+    let opener = shared.clone();
+    let thread = loom::thread::spawn(move || {
+        let (permits, work, process, mark, is_open) = &*opener;
+        let before = process.load(Ordering::Relaxed);
+        *is_open.lock().unwrap() = true;
+        let permit = if planted(Fault::PermitTakenBehind) { process.load(Ordering::Relaxed) } else { before };
+        if work.begin(permits, permit, About::Anything) {
+            mark.store(permit, Ordering::SeqCst);
+            work.end();
+        }
+    });
+    let (permits, _, process, mark, is_open) = &*shared;
+    permits.revoke();
+    let has_it = *is_open.lock().unwrap();
+    process.store(permits.number(), Ordering::SeqCst);
+    thread.join().unwrap();
+    let is_marked = mark.load(Ordering::SeqCst) == permits.number();
+    assert!(!(has_it && is_marked), "what a checkpoint has is taken for new");
+}
+
 /// Something is held of a file, so that who looks at it with the kernel has seen what was before. It is made, and then
 /// nothing is held (decisions/0251): whoever finds so afterwards may have looked before.
 fn a_look_knows_what_was_held_when_it_was_made() {
@@ -516,7 +545,11 @@ fn a_look_knows_what_was_held_when_it_was_made() {
     thread.join().unwrap();
 }
 
-const MODELS: [(&str, fn()); 15] = [
+const MODELS: [(&str, fn()); 16] = [
+    (
+        "a checkpoint has nothing that is marked as opened since",
+        a_checkpoint_has_nothing_that_is_marked_as_opened_since,
+    ),
     ("a failure keeps what was done on a permit", a_failure_keeps_what_was_done_on_a_permit),
     ("a sleeper takes nothing of a guess", a_sleeper_takes_nothing_of_a_guess),
     ("a mark means nothing on the next permit", a_mark_means_nothing_on_the_next_permit),
@@ -571,6 +604,7 @@ fn the_protocol_holds_and_each_planted_error_is_found() {
         Fault::MarkNotLookedAtAgain,
         Fault::MarkTakenLast,
         Fault::PermitNotLookedAtAgain,
+        Fault::PermitTakenBehind,
     ];
     for fault in faults {
         plant(Some(fault));

@@ -8,12 +8,11 @@ use crate::ahead::calls::plan::{is_refused, Class, Plan};
 use crate::ahead::calls::rights::has_our_numbers;
 use crate::ahead::calls::under_way::UnderWay;
 use crate::ahead::calls::waiting::News;
-use crate::ahead::objects::young;
 use crate::ahead::process::childless::may_say_of_child;
 use crate::ahead::process::vfork;
 use crate::ahead::rollback::checkpoints::Kept;
 use crate::ahead::rollback::undo::{Intent, Undo};
-use crate::ahead::rollback::vessels;
+use crate::ahead::rollback::vessels::{self, Copied};
 use crate::ahead::speculations::bounds::{self, Bound};
 use crate::ahead::speculations::worth;
 use crate::ahead::{process, Call, Object, Written};
@@ -679,21 +678,17 @@ impl Supervisor {
         let forked = match self.has_company(pid.leader()) {
             false => {
                 let alone = ThreadedVessel::fork_alone(stopped, gate, known, &mut unreaped);
-                alone.map(|vessel| Some((vessel, HashMap::new())))
+                alone.and_then(|vessel| Ok(Some((self.look_into_copy(vessel)?, HashMap::new()))))
             }
             true => self.fork_with_others(stopped, pid, known, &mut unreaped),
         };
         self.ahead.vessels.are_unreaped(unreaped);
         match forked {
             Ok(None) => Ok(false),
-            Ok(Some((vessel, others))) => {
-                let took = begin.elapsed();
-                self.ahead.vessels.born(vessel.id());
+            Ok(Some((Copied { vessel, at, descriptors, sockets, open }, others))) => {
+                let took = at.duration_since(begin);
                 self.ahead.report.checkpoint(took);
                 self.ahead.costs.measured(pid, took);
-                // Those of the copy: other threads may have opened some since, and go on with that already.
-                let (vessel, descriptors, sockets) = self.look_into_copy(vessel)?;
-                let open = young::open_files(vessel.id().into(), &descriptors);
                 self.ahead.ledger.checkpoint(pid, took, self.ahead.now());
                 let call = call.map(Call::again);
                 let injected = self.ahead.outcomes.counted(pid);

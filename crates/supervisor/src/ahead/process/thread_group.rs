@@ -15,6 +15,7 @@
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::process::signals::has_part_of_its_effect;
 use crate::ahead::rollback::checkpoints::Kept;
+use crate::ahead::rollback::vessels::Copied;
 use crate::ahead::{Call, SCRATCH};
 use crate::event_loop::{Supervisor, Tracee};
 use crate::signals;
@@ -51,7 +52,7 @@ pub(crate) enum Then {
 }
 
 /// A checkpoint, and what the threads do after a rollback that did not make it necessary.
-pub(in crate::ahead) type Forked = (ThreadedVessel, HashMap<ThreadId, Then>);
+pub(in crate::ahead) type Forked = (Copied, HashMap<ThreadId, Then>);
 
 /// What is known of threads besides their processes.
 #[derive(Debug, Default)]
@@ -243,8 +244,10 @@ impl Supervisor {
         }
         let forked = ThreadedVessel::fork_known(pid, &all, self.image.header.gate_program, known, dead);
         drop(all);
+        // Before any of them goes on: a pipe is made without a question, and would be taken for an older one.
+        let copied = forked.and_then(|vessel| Ok(self.look_into_copy(vessel)?));
         self.let_go_on(pid, others)?;
-        forked.map(|vessel| Some((vessel, then)))
+        copied.map(|copied| Some((copied, then)))
     }
 
     /// Stop all other threads of a process where a checkpoint can be taken. The answer has those that ran, and are to

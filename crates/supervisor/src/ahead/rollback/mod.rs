@@ -516,11 +516,23 @@ impl Supervisor {
             self.stop_timers(pid, stopped)?;
         }
         self.restore_sets(pid, stopped)?;
-        let surplus: Vec<i32> = open.into_iter().filter(|fd| !kept.descriptors.contains(fd)).collect();
-        if !surplus.is_empty() {
+        let surplus: Vec<i32> = open.iter().copied().filter(|fd| !kept.descriptors.contains(fd)).collect();
+        // A thread that was in the agent, about to give up a descriptor of which its program does not know, has closed
+        // it without a question, and will once more. Nobody may get that number before.
+        let closed_again = |fd: &i32| !kept.others.is_empty() && !open.contains(fd);
+        let missing: Vec<i32> = kept.descriptors.iter().copied().filter(closed_again).collect();
+        if !surplus.is_empty() || !missing.is_empty() {
             let mut remote = self.remote_calls(stopped)?;
             for fd in surplus {
                 remote.call(libc::SYS_close, &[fd as u64])?;
+            }
+            for fd in missing {
+                let close_on_exec = libc::O_CLOEXEC as u64;
+                let anything = remote.call(libc::SYS_eventfd2, &[0, close_on_exec])?;
+                if anything >= 0 && anything != i64::from(fd) {
+                    remote.call(libc::SYS_dup3, &[anything as u64, fd as u64, close_on_exec])?;
+                    remote.call(libc::SYS_close, &[anything as u64])?;
+                }
             }
             let signals = remote.finish()?;
             self.hold_signals(pid, signals);

@@ -7,6 +7,7 @@
 
 use crate::ahead::calls::plan::Class;
 use crate::ahead::objects::sockets::accept;
+use crate::ahead::objects::young;
 use crate::ahead::rollback::checkpoints::Kept;
 use crate::event_loop::Supervisor;
 use checkpoint::{Dying, ThreadedVessel, ToReap, Vessel, VesselId};
@@ -14,11 +15,25 @@ use procfs::{ProcessId, TaskId, ThreadId};
 use speculation::Checkpoint;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 use syscall_table::Op;
 use tracee::{Result, Stopped};
 
 /// So many dead vessels a process leaves unreaped at most: they count among the processes that its user may have.
 const UNREAPED_MAX: usize = 8;
+
+/// A new copy of a process, and what that had open when it was made.
+#[derive(Debug)]
+pub(in crate::ahead) struct Copied {
+    pub vessel: ThreadedVessel,
+    /// When it was made.
+    pub at: Instant,
+    pub descriptors: Vec<i32>,
+    /// Sockets among them, by inode.
+    pub sockets: HashSet<u64>,
+    /// What they lead to: device and inode.
+    pub open: HashSet<(u64, u64)>,
+}
 
 /// What there is of vessels besides those that a rollback may need.
 #[derive(Debug, Default)]
@@ -128,18 +143,21 @@ impl Supervisor {
         }
     }
 
-    /// The descriptors that a new copy has open, and the inodes of the sockets among them. A copy that cannot be looked
-    /// at is given up. Nobody else knows of it, and the world would wait for its end.
-    pub(in crate::ahead) fn look_into_copy(
-        &mut self,
-        copy: ThreadedVessel,
-    ) -> Result<(ThreadedVessel, Vec<i32>, HashSet<u64>)> {
+    /// What a new copy has open. It shares its descriptors with its process: nobody of that may have gone on since. A
+    /// copy that cannot be looked at is given up. Nobody else knows of it, and the world would wait for its end.
+    pub(in crate::ahead) fn look_into_copy(&mut self, copy: ThreadedVessel) -> Result<Copied> {
+        let at = Instant::now();
+        self.ahead.vessels.born(copy.id());
+        let task = TaskId::from(copy.id());
         let looked = self.descriptors_of(copy.id()).and_then(|descriptors| {
-            let sockets = accept::sockets_among(copy.id().into(), &descriptors)?;
+            let sockets = accept::sockets_among(task, &descriptors)?;
             Ok((descriptors, sockets))
         });
         match looked {
-            Ok((descriptors, sockets)) => Ok((copy, descriptors, sockets)),
+            Ok((descriptors, sockets)) => {
+                let open = young::open_files(task, &descriptors);
+                Ok(Copied { vessel: copy, at, descriptors, sockets, open })
+            }
             Err(error) => {
                 self.discard_vessel(copy.into_vessel());
                 Err(error.into())
