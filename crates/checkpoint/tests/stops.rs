@@ -192,6 +192,25 @@ fn a_vessel_that_nobody_knows_of_is_recognized() {
     assert_eq!(program.line(), "1 1");
 }
 
+/// A checkpoint was refused with "clone in process N: Unknown error 513": a signal that cannot be blocked waits, and the
+/// kernel makes no child then. All other calls of ours are interrupted like that where they would wait.
+#[test]
+fn a_clone_that_is_interrupted_is_made_again() {
+    let mut program = Program::start(&compile("interrupted", FILTERED, &[]), &[]);
+    program.await_stop(|stop| stop == Stop::SystemCall);
+    send(program.pid(), "STOP");
+    // The clone is the first call that it makes.
+    let known = Known { no_timers: true, ..Known::default() };
+    let vessel = Vessel::fork_known(program.stopped(), program.gate(), known, &mut Vec::new()).unwrap();
+    program.stopped().repeat_call().unwrap();
+    program.resume();
+    program.await_stop(|stop| stop == Stop::Signal(libc::SIGSTOP));
+    program.resume();
+    program.trap();
+    assert_eq!(program.line(), "1 1");
+    program.discard(vessel);
+}
+
 #[test]
 fn a_filtered_call_is_not_made_and_can_be_repeated() {
     let path = compile("filtered", FILTERED, &[]);

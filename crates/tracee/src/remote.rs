@@ -33,7 +33,7 @@ const NO_CALL: u64 = u64::MAX;
 /// kernel decides on the way to the program.
 pub const RESTARTS: [i64; 4] = [-512, -513, -514, -516];
 /// How often a thread may come out of something else before it makes the call: once out of a call that is cancelled or
-/// out of exec, and once for each signal that cannot be blocked.
+/// out of exec, and once for each signal that cannot be blocked. So often is a call made that is interrupted, too.
 const ATTEMPTS_MAX: u32 = 64;
 
 /// A signal's place in a set of signals.
@@ -151,7 +151,8 @@ impl<'a> RemoteCalls<'a> {
         self.gate = gate;
     }
 
-    /// Make a call; the kernel's answer, `-errno` included.
+    /// Make a call; the kernel's answer, `-errno` included. One that was interrupted without effect is made again: what
+    /// cannot be blocked has interrupted it, a stop of job control or an interrupt of ours that came late.
     pub fn call(&mut self, number: i64, arguments: &[u64]) -> Result<i64> {
         let tid = self.stopped.tid();
         if let Some(answer) = self.call_instead(number, arguments)? {
@@ -160,6 +161,7 @@ impl<'a> RemoteCalls<'a> {
         let prepared = self.with_arguments(arguments);
         let registers = Registers { rip: self.gate, rax: number as u64, orig_rax: NO_CALL, ..prepared };
         self.moved = true;
+        let mut was_interrupted = false;
         for _ in 0..ATTEMPTS_MAX {
             sys::set_registers(tid, &registers)?;
             self.step()?;
@@ -169,13 +171,17 @@ impl<'a> RemoteCalls<'a> {
                 self.step()?;
                 after = sys::registers(tid)?;
             }
-            if after.rip == self.gate + SYSCALL_LEN {
+            was_interrupted = after.rip == self.gate + SYSCALL_LEN && RESTARTS.contains(&(after.rax as i64));
+            if after.rip == self.gate + SYSCALL_LEN && !was_interrupted {
                 return Ok(after.rax as i64);
             }
             // It came out of what it was in when we began: a call at whose entry it stood, an exec.
-            if after.rip != self.gate {
+            if after.rip != self.gate && !was_interrupted {
                 break;
             }
+        }
+        if was_interrupted {
+            return Ok(-i64::from(libc::EINTR));
         }
         let source = io::Error::other(format!("call {number} did not come back"));
         Err(TraceError::Kernel { what: "step", task: tid.into(), source })
@@ -210,8 +216,9 @@ impl<'a> RemoteCalls<'a> {
         sys::set_registers(tid, &registers)?;
         self.step()?;
         let after = sys::registers(tid)?;
-        // Interrupted, it stands before the instruction again.
-        Ok((after.rip == registers.rip).then_some(after.rax as i64))
+        // Interrupted, it stands before the instruction again, or the kernel has not put it there yet.
+        let is_made = after.rip == registers.rip && !RESTARTS.contains(&(after.rax as i64));
+        Ok(is_made.then_some(after.rax as i64))
     }
 
     /// One step, whatever stops it before its end; for a thread that keeps its SIGTRAP, to where it next comes into a
