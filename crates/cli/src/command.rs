@@ -16,7 +16,7 @@ pub enum CommandError {
     #[error("cannot run {}: not found; check its name and PATH", shown(.0))]
     NotFound(OsString),
     /// env(1)'s 126.
-    #[error("cannot run {}: {}; make it executable, or name another file", path.display(), plain(source))]
+    #[error("cannot run {}: {}; {}", path.display(), plain(source), advice(source))]
     NotExecutable {
         /// What was found.
         path: PathBuf,
@@ -32,6 +32,14 @@ impl CommandError {
             CommandError::NotFound(_) => 127,
             CommandError::NotExecutable { .. } => 126,
         }
+    }
+}
+
+/// Only permissions can be given.
+fn advice(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::EACCES) => "make it executable, or name another file",
+        _ => "name another file",
     }
 }
 
@@ -58,7 +66,7 @@ pub fn resolve(command: &OsStr) -> Result<PathBuf, CommandError> {
         let path = PathBuf::from(command);
         return match executable(&path) {
             Ok(()) => Ok(path),
-            Err(error) if is_absent(&error) => Err(not_found()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(not_found()),
             Err(source) => Err(CommandError::NotExecutable { path, source }),
         };
     }
@@ -82,6 +90,7 @@ fn search(command: &OsStr) -> Option<Result<PathBuf, CommandError>> {
     denied.map(Err)
 }
 
+/// Not in this directory of PATH, or that is none.
 fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
@@ -92,7 +101,7 @@ fn executable(path: &Path) -> io::Result<()> {
         return Err(io::ErrorKind::IsADirectory.into());
     }
     if !found.is_file() {
-        return Err(io::ErrorKind::PermissionDenied.into());
+        return Err(io::Error::other("is no regular file"));
     }
     Ok(rustix::fs::accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS)?)
 }
@@ -113,7 +122,8 @@ mod tests {
         check("/bin/sh", None);
         check("no-such-command", Some(127));
         check("/no/such/command", Some(127));
-        check("/etc/passwd/x", Some(127));
+        check("/etc/passwd/x", Some(126));
+        check("/bin/sh/", Some(126));
         check("", Some(127));
         check("/etc/passwd", Some(126));
         check("/etc", Some(126));

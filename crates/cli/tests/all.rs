@@ -75,6 +75,7 @@ mod flush_error;
 mod flushes;
 mod inherited;
 mod mounts;
+mod not_executed;
 mod outside;
 mod outside_guesses;
 mod overtaken;

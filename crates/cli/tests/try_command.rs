@@ -137,7 +137,7 @@ fn a_command_that_cannot_be_run() {
     Try::new(&scene, "--yes").run(&["/etc/passwd"]).expect(126, "make it executable");
     fs::write(scene.path("dir/bad"), "#!/no/such/interpreter\n").unwrap();
     tree::run(&scene.path("dir"), "chmod +x bad");
-    Try::new(&scene, "--yes").run(&["./bad"]).expect(127, "check the name");
+    Try::new(&scene, "--yes").run(&["./bad"]).expect(127, "the interpreter that it names");
     left(&scene, &["dir"]);
 }
 

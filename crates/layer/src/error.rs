@@ -41,7 +41,7 @@ pub enum LayerError {
     #[error("cannot make a layer: mkfs.ext4: {0}; install e2fsprogs, or choose another place with --layer-dir")]
     Mkfs(String),
     /// COMMAND itself.
-    #[error("cannot run {}: {}; check the name and its permissions", program.display(), why(source))]
+    #[error("cannot run {}: {}; check it and the interpreter that it names", program.display(), why(source))]
     Exec {
         /// Its path.
         program: PathBuf,

@@ -417,9 +417,9 @@ impl Supervisor {
         tracee.thread = Some(thread);
         let slots = (thread as u32, tracee.process as u32);
         let injection = match Injection::begin(&stopped, registers, &self.image, agent_id, world_id, slots) {
-            Err(TraceError::Kernel { source, .. }) if !self.is_root_user => {
-                let why = format!("it cannot be traced by a user who may not read it ({source})");
-                return self.refuse_program(stopped, &why, "let its user read it, or start it outside");
+            Err(TraceError::Kernel { .. }) if !self.is_root_user => {
+                let why = "it cannot be traced by a user who may not read it";
+                return self.refuse_program(stopped, why, "let the user read it, or start it outside");
             }
             begun => begun?,
         };
@@ -429,8 +429,10 @@ impl Supervisor {
 
     pub(crate) fn refuse_program(&mut self, stopped: Stopped, why: &str, what_to_do: &str) -> Result<()> {
         let tid = stopped.tid();
-        let name = MagicLink::Exe.shown(tid).map_or_else(|_| "a program".into(), |p| p.display().to_string());
-        self.front.tell(&Message::Warning { text: format!("cannot run {name} inside: {why}; {what_to_do}") });
+        let name = MagicLink::Exe.shown(tid).map(|path| path.display().to_string());
+        let name = name.or_else(|_| procfs::program_name(tid)).unwrap_or_else(|_| "a program".into());
+        let text = format!("cannot run {name} inside: {why}; {what_to_do}");
+        self.front.tell(&Message::Refused { text, is_command: tid.leads() == self.root });
         crate::sys::kill_process_of(tid, libc::SIGKILL);
         stopped.resume(0)
     }

@@ -90,7 +90,7 @@ pub enum RunError {
     #[error("cannot set up a world: {0}; see speculator doctor")]
     SetUp(String),
     /// COMMAND could not be started.
-    #[error("cannot run {}: {source}; check the name and its permissions", program.display())]
+    #[error("cannot run {}: {source}; check it and the interpreter that it names", program.display())]
     Exec {
         /// Its path.
         program: PathBuf,
@@ -123,11 +123,14 @@ impl RunError {
     pub fn status(&self) -> u8 {
         match self {
             Self::Exec { source, .. } if source.kind() == io::ErrorKind::NotFound => 127,
-            Self::Exec { .. } => 126,
+            Self::Exec { .. } => STATUS_NOT_EXECUTED,
             _ => 125,
         }
     }
 }
+
+/// COMMAND was found but cannot be executed, as env(1) has it.
+const STATUS_NOT_EXECUTED: u8 = 126;
 
 /// Signals that somebody may send us and mean COMMAND.
 const FORWARDED: [i32; 12] = [
@@ -368,7 +371,7 @@ fn read_messages(mut channel: Channel, verbose: u8, heard: std::sync::mpsc::Send
                 Message::Note { text } if verbose > 0 => say(&text),
                 Message::Detail { text } if verbose > 1 => say(&text),
                 Message::Note { .. } | Message::Detail { .. } => {}
-                Message::Warning { text } => say(&text),
+                Message::Warning { text } | Message::Refused { text, is_command: false } => say(&text),
                 other => {
                     if heard.send(Heard::Told(other)).is_err() {
                         return;
@@ -384,6 +387,7 @@ fn read_messages(mut channel: Channel, verbose: u8, heard: std::sync::mpsc::Send
 
 /// Whoever has read our standard error may have left: that keeps nobody from hearing of COMMAND's end.
 fn say(text: &str) {
+    let text: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("speculator: {text}\n"));
 }
 
@@ -415,11 +419,18 @@ fn ends_us(signal: i32) -> bool {
 fn follow(command: ProcessId, heard: &Receiver<Heard>, wants_stats: bool) -> Result<Ended, RunError> {
     /// Who was only told to end, and has not been heard of yet, needs no longer than this.
     const PATIENCE: Duration = Duration::from_millis(500);
-    let (status, signal) = await_command(command);
-    let mut last = match await_outcome(heard, Instant::now()) {
-        Ok(last) => last,
-        // The status is never shown, and nothing of COMMAND by ours. What it has written leaves as it is read.
-        Err(signal) => return Ok(Ended { status: 128 + signal as u8, signal: Some(signal), stats: None }),
+    let (mut status, mut signal) = await_command(command);
+    let mut last = loop {
+        match await_outcome(heard, Instant::now()) {
+            Ok(Some(Message::Refused { text, .. })) => {
+                say(&text);
+                // It was ended before its first instruction: for whoever has started it, it was not executed.
+                (status, signal) = (STATUS_NOT_EXECUTED, None);
+            }
+            Ok(last) => break last,
+            // The status is never shown, and nothing of COMMAND by ours. What it has written leaves as it is read.
+            Err(signal) => return Ok(Ended { status: 128 + signal as u8, signal: Some(signal), stats: None }),
+        }
     };
     if wants_stats && matches!(last, Some(Message::CommandSettled)) {
         let end = Instant::now() + PATIENCE;
