@@ -493,12 +493,14 @@ impl Call<'_> {
     /// tell (decisions/0232).
     pub fn pipe(&mut self) {
         self.thread.makes_pipe.store(1, Ordering::SeqCst);
+        // Behind the call it may be an epoch that is younger than a checkpoint which has the pipe.
+        let epoch = self.process.young.load(Ordering::SeqCst);
         let result = self.proceed();
         let mut ends = [0u64; 1];
         if result == 0 && crate::memory::read_program(self.arg(0), &mut ends) {
             if let Ok(stat) = Stat::of_fd(ends[0] & 0xffff_ffff) {
                 self.world.remember_pipe(stat.hash());
-                self.note_pipe(stat.hash());
+                self.note_pipe(stat.hash(), epoch);
             }
         }
         self.thread.makes_pipe.store(0, Ordering::Release);

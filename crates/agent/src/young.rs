@@ -18,12 +18,12 @@ const O_DIRECT: u64 = 0o40000;
 const O_CLOEXEC: u64 = 0o2000000;
 
 impl Call<'_> {
-    /// A pipe (its hash) was made. It is young if the process depends on all guesses that are open.
-    pub fn note_pipe(&self, pipe: u64) {
+    /// A pipe (its hash) was made. It is young if the process depends on all guesses that are open, as it did in this
+    /// epoch before the call.
+    pub fn note_pipe(&self, pipe: u64, epoch: u64) {
         const FLAGS: u64 = O_CLOEXEC | O_NONBLOCK | O_DIRECT;
         let young = &self.world.young;
         let is_plain = self.frame.nr == nr::pipe || self.arg(1) & 0xffff_ffff & !FLAGS == 0;
-        let epoch = self.process.young.load(Ordering::SeqCst);
         if epoch != 0 && epoch == young.epoch() && is_plain {
             young.note(pipe, epoch);
         }

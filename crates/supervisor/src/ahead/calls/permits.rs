@@ -195,6 +195,22 @@ impl Supervisor {
         self.makes_no_pipe(tid);
     }
 
+    /// A thread will not end by itself the change that it may be in the middle of: commits must not wait for it.
+    pub(in crate::ahead) fn end_change(&self, tid: ThreadId) {
+        let world = self.world();
+        if let Some(slot) = self.tracees.get(&tid).and_then(|tracee| tracee.thread) {
+            world.threads[slot].leave_change(&world.transactions);
+        }
+    }
+
+    /// Whether another thread of the process has been allowed to close or replace descriptors, and has not told that it
+    /// has: of none of them can be said what it leads to.
+    fn are_descriptors_changing(&self, call: &Call) -> bool {
+        let descriptors = Object::Descriptors(call.pid);
+        self.has_company(call.tid)
+            && self.ahead.under_way.of_others(call.tid).any(|(_, other)| other.objects.contains(&descriptors))
+    }
+
     /// A file system was mounted.
     pub(crate) fn permits_of_mounts(&mut self) {
         self.revoke_permits();
@@ -220,7 +236,8 @@ impl Supervisor {
         };
         if let Decision::GoAndTell(under_way) = &mut decision {
             if let Some(covered) = under_way.covered {
-                return match (self.may_change_on_permit(call, covered), covered) {
+                let may_change = !self.are_descriptors_changing(call) && self.may_change_on_permit(call, covered);
+                return match (may_change, covered) {
                     (true, Covered::Once) => Decision::GoOnPermit(Permitted::ThisOne),
                     (true, _) => Decision::GoOnPermit(Permitted::Changes(covered)),
                     (false, _) => decision,
@@ -287,6 +304,7 @@ impl Supervisor {
             return decision;
         }
         match permitted::is_by_descriptor(call.frame.nr) {
+            true if self.are_descriptors_changing(call) => decision,
             true if self.is_in_new_file(call) => Decision::GoOnPermit(Permitted::NewFile),
             true => Decision::GoOnPermit(Permitted::Looks),
             // This one may lead anywhere.

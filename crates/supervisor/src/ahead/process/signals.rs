@@ -25,7 +25,7 @@ use commit_clock::DOMAINS_MAX;
 use procfs::{ProcessId, ThreadId};
 use speculation::Dependent;
 use std::collections::{HashMap, HashSet, VecDeque};
-use syscall_table::Op;
+use syscall_table::{nr, Op};
 use tracee::{RemoteCalls, Result, SignalInfo, Stopped, TraceError};
 
 /// A signal that its receiver has not heard.
@@ -255,7 +255,7 @@ impl Supervisor {
         if self.ahead.under_way.cannot_be_repeated(pid.leader()) {
             return true;
         }
-        has_part_of_its_effect(procfs::system_call(pid))
+        has_part_of_its_effect(procfs::waiting_call(pid))
     }
 
     /// Signals that were sent to a process are sent on, by the process to itself, at a place where it can be
@@ -383,20 +383,25 @@ fn is_blocked(pid: ProcessId, signal: i32) -> bool {
 }
 
 /// Whether a call has a part of its effect if it is interrupted. One that is not known may have.
-pub(in crate::ahead) fn has_part_of_its_effect(call: procfs::Result<Option<u64>>) -> bool {
+pub(in crate::ahead) fn has_part_of_its_effect(call: procfs::Result<Option<(u64, [u64; 6])>>) -> bool {
+    let waits_for_all = |flags: u64| flags & libc::MSG_WAITALL as u64 != 0;
     match procfs::unless_gone(call) {
         Err(_) => true,
-        Ok(number) => matches!(
-            number.and_then(syscall_table::op),
+        Ok(None) => false,
+        Ok(Some((number, arguments))) => match syscall_table::op(number) {
             Some(
                 Op::Write { .. }
-                    | Op::Send { .. }
-                    | Op::SendMsg { .. }
-                    | Op::SendMmsg { .. }
-                    | Op::Copy { .. }
-                    | Op::Vmsplice
-            )
-        ),
+                | Op::Send { .. }
+                | Op::SendMsg { .. }
+                | Op::SendMmsg { .. }
+                | Op::RecvMmsg { .. }
+                | Op::Copy { .. }
+                | Op::Vmsplice,
+            ) => true,
+            Some(Op::Recv { .. }) => number == nr::recvfrom && waits_for_all(arguments[3]),
+            Some(Op::RecvMsg { .. }) => waits_for_all(arguments[2]),
+            _ => false,
+        },
     }
 }
 
@@ -430,7 +435,15 @@ mod tests {
         assert!(has_part_of_its_effect(Err(unreadable)));
         assert!(!has_part_of_its_effect(Err(procfs::Error::Gone(INIT.into()))));
         assert!(!has_part_of_its_effect(Ok(None)));
-        assert!(has_part_of_its_effect(Ok(Some(libc::SYS_write as u64))));
-        assert!(!has_part_of_its_effect(Ok(Some(libc::SYS_wait4 as u64))));
+        let waits_in = |number, flags_at: usize, flags| {
+            let mut arguments = [0; 6];
+            arguments[flags_at] = flags as u64;
+            has_part_of_its_effect(Ok(Some((number, arguments))))
+        };
+        assert!(waits_in(nr::write, 0, 0));
+        assert!(!waits_in(nr::wait4, 0, 0));
+        assert!(waits_in(nr::recvfrom, 3, libc::MSG_WAITALL) && !waits_in(nr::recvfrom, 3, libc::MSG_DONTWAIT));
+        assert!(waits_in(nr::recvmsg, 2, libc::MSG_WAITALL) && !waits_in(nr::recvmsg, 2, 0));
+        assert!(waits_in(nr::recvmmsg, 0, 0));
     }
 }

@@ -331,7 +331,7 @@ impl Supervisor {
     /// Whether a thread is in a call that has a part of its effect if it is interrupted.
     fn would_be_cut_short(&self, tid: ThreadId) -> bool {
         let can_be_repeated = self.ahead.under_way.of(tid).is_some_and(|call| call.can_be_repeated);
-        !can_be_repeated && has_part_of_its_effect(procfs::system_call(tid))
+        !can_be_repeated && has_part_of_its_effect(procfs::waiting_call(tid))
     }
 
     /// A thread has stopped. Whether a checkpoint can be taken of it: then it stands before a call, or in one that has
@@ -512,6 +512,7 @@ impl Supervisor {
                 let stopped = self.halt_at_once(pid, tid, halted.remove(&tid))?;
                 stopped.iter().try_for_each(|stopped| self.tell_of_pipe(stopped))?;
                 self.end_work(tid);
+                self.end_change(tid);
                 match stopped {
                     Some(stopped) => {
                         self.end_call(&stopped)?;
@@ -552,6 +553,7 @@ impl Supervisor {
             for (tid, stopped) in tracee::halt_all(&running)? {
                 self.tell_of_pipe(&stopped)?;
                 self.end_work(tid);
+                self.end_change(tid);
                 self.end_call(&stopped)?;
                 self.hear_of_births(tid)?;
                 self.ahead.thread_groups.retire(pid, stopped, false);
