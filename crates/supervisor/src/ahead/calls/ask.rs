@@ -669,18 +669,20 @@ impl Supervisor {
             return Ok(false);
         }
         if !self.ends_epoch_of(pid) {
+            // A child is just about to end: it can be taken when that is over.
+            self.ahead.thread_groups.await_birth();
             return Ok(false);
         }
         let mut unreaped = self.ahead.vessels.take_unreaped(pid);
         let begin = Instant::now();
-        let known = self.known_of(pid, stopped.tid());
         let gate = self.image.header.gate_program;
         let forked = match self.has_company(pid.leader()) {
             false => {
+                let known = self.known_of(pid, stopped.tid());
                 let alone = ThreadedVessel::fork_alone(stopped, gate, known, &mut unreaped);
                 alone.and_then(|vessel| Ok(Some((self.look_into_copy(vessel)?, HashMap::new()))))
             }
-            true => self.fork_with_others(stopped, pid, known, &mut unreaped),
+            true => self.fork_with_others(stopped, pid, &mut unreaped),
         };
         self.ahead.vessels.are_unreaped(unreaped);
         match forked {

@@ -20,7 +20,7 @@ use crate::ahead::{Call, SCRATCH};
 use crate::event_loop::{Supervisor, Tracee};
 use crate::signals;
 use agent_abi::{option, Request, ThreadPage, AGENT_BASE, PROCESSES_MAX, PROCESS_MAPPED_SHARED, THREADS_MAX};
-use checkpoint::{CheckpointError, Known, ThreadedVessel, ToReap};
+use checkpoint::{CheckpointError, ThreadedVessel, ToReap};
 use procfs::{ProcessId, ThreadId};
 use std::collections::{HashMap, HashSet};
 use std::mem::offset_of;
@@ -227,10 +227,15 @@ impl Supervisor {
         &mut self,
         stopped: &Stopped,
         pid: ProcessId,
-        known: Known,
         dead: &mut Vec<ToReap>,
     ) -> std::result::Result<Option<Forked>, CheckpointError> {
         let Some(others) = self.stop_others(pid, stopped.tid())? else { return Ok(None) };
+        // Until they stood still one of them may have shared memory with others, locked a file, or set a first timer.
+        if !self.can_be_checkpointed(pid) {
+            self.let_go_on(pid, others)?;
+            return Ok(None);
+        }
+        let known = self.known_of(pid, stopped.tid());
         let mut then: HashMap<ThreadId, Then> = others.iter().map(|other| (other.tid(), Then::GoesOn)).collect();
         let mut all: HashMap<ThreadId, &Stopped> =
             others.iter().chain([stopped]).map(|stopped| (stopped.tid(), stopped)).collect();
@@ -244,8 +249,12 @@ impl Supervisor {
         }
         let forked = ThreadedVessel::fork_known(pid, &all, self.image.header.gate_program, known, dead);
         drop(all);
-        // Before any of them goes on: a pipe is made without a question, and would be taken for an older one.
+        // Before any of them goes on: a pipe is made without a question, and would be taken for an older one; and what
+        // is closed from here on has to be undone.
         let copied = forked.and_then(|vessel| Ok(self.look_into_copy(vessel)?));
+        if copied.is_ok() {
+            self.is_put_back_from_now_on(pid);
+        }
         self.let_go_on(pid, others)?;
         copied.map(|copied| Some((copied, then)))
     }

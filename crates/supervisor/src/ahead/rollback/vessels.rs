@@ -137,7 +137,7 @@ impl Supervisor {
     }
 
     /// What the process does to its own descriptors has to be undone: it asks.
-    fn is_put_back_from_now_on(&self, pid: ProcessId) {
+    pub(in crate::ahead) fn is_put_back_from_now_on(&self, pid: ProcessId) {
         if let Some(tracee) = self.tracees.get(&pid.leader()) {
             self.world().processes[tracee.process].flags.fetch_and(!agent_abi::PROCESS_GOES, Ordering::Relaxed);
         }
