@@ -1,5 +1,5 @@
-/* A thread waits until all that it asks for has come (MSG_WAITALL), while calls of the first one make checkpoints: it gets
-   all of it, though a part is there for some time. (The first guess of all comes before.) */
+/* A thread waits until all that it asks for has come (MSG_WAITALL), while calls of the first one make checkpoints: it
+   gets all of it, though a part is there for some time. (The first guess of all comes before.) */
 #include "check.h"
 enum { ROUNDS = 6, PART = 4096 };
 static int ends[2];

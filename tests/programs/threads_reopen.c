@@ -1,5 +1,5 @@
-/* Threads open files that are there, read them and close them, while calls of the first thread make checkpoints: where a
-   file stands and whether it is open is put back with them. */
+/* Threads open files that are there, read them and close them, while calls of the first thread make checkpoints: where
+   a file stands and whether it is open is put back with them. */
 #include "check.h"
 enum { READERS = 4, ROUNDS = 120 };
 static volatile int left = READERS;
