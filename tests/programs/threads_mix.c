@@ -14,7 +14,9 @@ static unsigned draw(Worker *worker, unsigned below) {
     worker->state = worker->state * 1664525u + 1013904223u;
     return (worker->state >> 10) % below;
 }
-static uint8_t pattern(Worker *worker, unsigned at) { return (uint8_t)(worker->number * 31 + worker->version * 7 + at); }
+static uint8_t pattern(Worker *worker, unsigned at) {
+    return (uint8_t)(worker->number * 31 + worker->version * 7 + at);
+}
 static void fill(Worker *worker, uint8_t *part, unsigned at, unsigned len) {
     for (unsigned i = 0; i < len; i++) part[i] = pattern(worker, at + i);
 }
