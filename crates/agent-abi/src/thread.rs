@@ -21,7 +21,8 @@ pub const AFTER_MUST_FINISH: u64 = 0;
 /// All that is left is to note what the call observed: the supervisor can note that it may have observed everything,
 /// and send the thread on.
 pub const AFTER_OBSERVES: u64 = 1;
-/// The supervisor lets the thread leave the agent, because a signal waits: the agent begins nothing more that may wait.
+/// The supervisor lets the thread leave the agent, because a signal waits, or a checkpoint was taken: the agent begins
+/// nothing more that may wait, or that was allowed before.
 pub const AFTER_LEAVES: u64 = 2;
 /// As `AFTER_OBSERVES`; and if the call was interrupted by a signal that the program ignores, it is made again for
 /// the time that is left (`REPEATS`).

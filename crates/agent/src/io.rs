@@ -353,6 +353,7 @@ impl Call<'_> {
         }
         let clock = self.dependencies();
         let frame = &raw const *self.frame as u64;
+        self.page.after = AFTER_MUST_FINISH;
         let taken = gate::effect(Request::Output, self.arg(position), frame);
         if taken >= 0 {
             self.answer(taken);
@@ -360,7 +361,10 @@ impl Call<'_> {
             return;
         }
         // Not taken: nothing happened, the call is still to be made.
-        self.page.phase = PHASE_BEFORE;
+        self.set_phase(PHASE_BEFORE);
+        if self.must_leave() {
+            return self.begin_again();
+        }
         if taken == -EAGAIN {
             self.request_commit(&clock);
         }

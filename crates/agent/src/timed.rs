@@ -100,7 +100,9 @@ impl Call<'_> {
                     gate::instead(&[one.as_mut_ptr() as u64, 1, left.as_ptr() as u64, 0, MASK_LEN, 0], nr::ppoll);
                 if ready != 0 && ready != REPEATS {
                     self.set_phase(PHASE_BEFORE);
-                    break;
+                    if !self.must_leave() {
+                        break;
+                    }
                 }
             }
         }

@@ -331,7 +331,7 @@ impl Call<'_> {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// Whether a signal waits until the thread has left the agent.
+    /// Whether a signal waits until the thread has left the agent, or a checkpoint was taken since the step before.
     pub fn must_leave(&self) -> bool {
         // SAFETY: as in `set_phase`, the other way round.
         unsafe { (&raw const self.page.after).read_volatile() == AFTER_LEAVES }

@@ -78,6 +78,7 @@ const PROGRAMS: &[&str] = &[
     "threads_open.c",
     "threads_reopen.c",
     "threads_together.c",
+    "threads_transfer.c",
     "tree_output_order.c",
     "unix_sockets.c",
     "unwind_in_handlers.c",

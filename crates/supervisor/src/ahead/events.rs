@@ -429,7 +429,7 @@ impl Supervisor {
         if pid.is_some_and(|pid| tid.is_leader_of(pid) && self.ahead.signals.has_any_for(pid)) {
             self.interrupt_in_call(&stopped)?;
         }
-        signals::take_back(&stopped, &self.image, self.segment.world)?;
+        signals::take_back_to_ask(&stopped, &self.image, self.segment.world)?;
         if let Some(pid) = pid {
             self.reap_unseen(&stopped, pid)?;
             let is_told = self.deliver_child_signal(&stopped, pid, None)?;

@@ -157,7 +157,7 @@ impl Supervisor {
             return Ok(None);
         }
         self.end_call(&stopped)?;
-        signals::take_back(&stopped, &self.image, self.segment.world)?;
+        signals::take_back_to_ask(&stopped, &self.image, self.segment.world)?;
         Ok(Some((stopped, None)))
     }
 

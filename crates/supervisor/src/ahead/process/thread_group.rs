@@ -286,6 +286,16 @@ impl Supervisor {
                     is_put_off = true;
                     continue;
                 };
+                let goes_on = match self.goes_on_with_rest(&now) {
+                    Err(TraceError::Gone(_)) => false,
+                    other => other?,
+                };
+                if goes_on {
+                    is_put_off = true;
+                    self.ahead.thread_groups.may_take_long = true;
+                    self.let_go_on(pid, vec![now])?;
+                    continue;
+                }
                 match self.stands_before_its_call(&now) {
                     Ok(true) => stopped.push(now),
                     Ok(false) => {
@@ -343,6 +353,12 @@ impl Supervisor {
         !can_be_repeated && has_part_of_its_effect(procfs::waiting_call(tid))
     }
 
+    /// A thread that looked as if it did not wait was in a call all the same that would be cut short, or that must not
+    /// end early: it is to go on.
+    fn goes_on_with_rest(&self, stopped: &Stopped) -> Result<bool> {
+        Ok(stopped.stop() == Stop::Trap && signals::goes_on_with_rest(stopped, &self.image, self.segment.world)?)
+    }
+
     /// A thread has stopped. Whether a checkpoint can be taken of it: then it stands before a call, or in one that has
     /// had no effect, or in its program.
     fn stands_before_its_call(&mut self, stopped: &Stopped) -> Result<bool> {
@@ -362,7 +378,7 @@ impl Supervisor {
         self.hear_of_births(tid)?;
         self.tell_of_pipe(stopped)?;
         self.end_work(tid);
-        signals::take_back(stopped, &self.image, self.segment.world)?;
+        signals::take_back_to_ask(stopped, &self.image, self.segment.world)?;
         Ok(true)
     }
 
@@ -404,6 +420,10 @@ impl Supervisor {
                 return Ok(false);
             }
             first = match tracee::halt(pid.leader())? {
+                Some(stopped) if self.goes_on_with_rest(&stopped)? => {
+                    self.let_go_on(pid, vec![stopped])?;
+                    None
+                }
                 Some(stopped) if self.stands_before_its_call(&stopped)? => Some(stopped),
                 Some(stopped) => {
                     stopped.keep();
