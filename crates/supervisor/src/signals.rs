@@ -11,8 +11,9 @@
 
 use crate::same_core;
 use agent_abi::{
-    Frame, ThreadPage, World, AFTER_LEAVES, AFTER_OBSERVES, AFTER_REPEATS, AFTER_REPEATS_AND_FINISHES, AFTER_WAITS,
-    PHASE_BEFORE, PHASE_PARTIAL, PROCESSES_MAX, REPEATS, THREADS_MAX, THREAD_PAGE_OFFSET,
+    AgentHeader, Frame, ThreadPage, World, AFTER_LEAVES, AFTER_OBSERVES, AFTER_REPEATS, AFTER_REPEATS_AND_FINISHES,
+    AFTER_WAITS, OWN_DESCRIPTORS_MAX, PHASE_BEFORE, PHASE_PARTIAL, PROCESSES_MAX, REPEATS, THREADS_MAX,
+    THREAD_PAGE_OFFSET,
 };
 pub(crate) use procfs::SignalSets;
 use procfs::ThreadId;
@@ -28,6 +29,11 @@ struct Saved {
     thread: usize,
     process: usize,
     after: u64,
+    /// Descriptors of the agent's own that are open, each with one more; and where the thread notes them.
+    own: [u64; OWN_DESCRIPTORS_MAX],
+    own_at: u64,
+    /// Any are open, or the thread's page says so.
+    has_noted: bool,
     frame: Frame,
 }
 
@@ -37,6 +43,7 @@ struct Saved {
 struct FrameAndPage {
     frame: Frame,
     words: [u64; 7],
+    own: [u64; OWN_DESCRIPTORS_MAX],
 }
 
 impl tracee::RemoteMemory for FrameAndPage {}
@@ -44,7 +51,7 @@ impl tracee::RemoteMemory for FrameAndPage {}
 impl Saved {
     fn read(tid: ThreadId, page: u64) -> Result<Self> {
         let kernel = |source| TraceError::kernel("read the agent's page", tid, source);
-        let FrameAndPage { frame, words } =
+        let FrameAndPage { frame, words, own } =
             tracee::read_value(tid, page.wrapping_sub(offset_of!(FrameAndPage, words) as u64)).map_err(kernel)?;
         Ok(Self {
             program_rsp: words[1],
@@ -52,12 +59,49 @@ impl Saved {
             thread: words[4] as u32 as usize,
             process: (words[4] >> 32) as usize,
             after: words[6],
+            own,
+            has_noted: own != [0; OWN_DESCRIPTORS_MAX],
+            own_at: page.wrapping_add(offset_of!(ThreadPage, own) as u64),
             frame,
         })
+    }
+
+    /// A descriptor of the agent's own was opened or closed just now, and that is not noted yet.
+    fn correct_own(&mut self, header: &AgentHeader, registers: &Registers) {
+        let at = registers.rip;
+        let (note, number) = if (header.gate_open_own_after..header.gate_open_own_noted).contains(&at) {
+            (registers.r9, (registers.rax as i64).saturating_add(1).max(0) as u64)
+        } else if at == header.gate_close_own_after {
+            (registers.rsi, 0)
+        } else {
+            return;
+        };
+        if let Some(own) = self.own.get_mut((note.wrapping_sub(self.own_at) / 8) as usize) {
+            *own = number;
+            self.has_noted |= number != 0;
+        }
+    }
+
+    /// Give the thread other registers. Descriptors of the agent's own, which it does not come to close, are closed for
+    /// it. To do so is never to wait: they are of files of domains or of `/proc`, or open as names only.
+    fn put(&self, stopped: &Stopped, image: &AgentImage, registers: &Registers) -> Result<()> {
+        if !self.has_noted {
+            return stopped.set_registers(registers);
+        }
+        let kernel = |source| TraceError::kernel("write the agent's page", stopped.tid(), source);
+        let none = [0; OWN_DESCRIPTORS_MAX * size_of::<u64>()];
+        tracee::write_bytes(stopped.tid(), self.own_at, &none).map_err(kernel)?;
+        let mut calls = RemoteCalls::in_company(stopped, image.header.gate_program)?;
+        for number in self.own.iter().filter_map(|noted| noted.checked_sub(1)) {
+            calls.call(libc::SYS_close, &[number])?;
+        }
+        let mask = calls.mask();
+        calls.finish_sending_again(registers, mask)
     }
 }
 
 const _: () = assert!(offset_of!(ThreadPage, after) == 6 * 8 && offset_of!(ThreadPage, thread) == 4 * 8);
+const _: () = assert!(offset_of!(ThreadPage, own) == 7 * 8);
 
 /// A stopped thread's registers, and where it is.
 pub struct Look {
@@ -101,7 +145,7 @@ fn position(stopped: &Stopped, image: &AgentImage, registers: &Registers) -> Res
         return Ok(Position::Entering);
     }
     let is_leaving = (header.leave..header.leave_end).contains(&at);
-    let saved = match Saved::read(stopped.tid(), registers.gs_base) {
+    let mut saved = match Saved::read(stopped.tid(), registers.gs_base) {
         // A new program whose agent is about to begin: it has no page, or no frame in it, and no call of its program is
         // under way.
         Err(TraceError::Kernel { source, .. }) if source.raw_os_error() == Some(libc::EFAULT) => {
@@ -109,6 +153,7 @@ fn position(stopped: &Stopped, image: &AgentImage, registers: &Registers) -> Res
         }
         other => other?,
     };
+    saved.correct_own(header, registers);
     if is_leaving {
         return Ok(Position::Leaving(saved));
     }
@@ -391,11 +436,11 @@ pub fn leave_agent(
             PHASE_PARTIAL => to_partial(&mut registers, &saved),
             _ => back_to_site(&mut registers, &saved),
         }
-        stopped.set_registers(&registers)?;
+        saved.put(&stopped, image, &registers)?;
         return Ok(Some(stopped));
     }
     let tid = stopped.tid();
-    match position {
+    let saved = match position {
         Position::Program => {
             // It may be on its way into the agent or out of it, or was taken back to its call for something else.
             let at = shown_at(tid, &registers);
@@ -403,6 +448,7 @@ pub fn leave_agent(
                 return Ok(Some(stopped));
             }
             registers.rip = at;
+            None
         }
         // The kernel drops it, and goes on with the piece that is under way.
         Position::Partial(_)
@@ -414,14 +460,17 @@ pub fn leave_agent(
             leave_call(tid, saved.thread, world);
             to_partial(&mut registers, &saved);
             registers.rip = behind_call(tid, saved.frame.continuation);
+            Some(saved)
         }
         Position::Leaving(saved) => {
             to_partial(&mut registers, &saved);
             registers.rip = shown_at(tid, &registers);
+            None
         }
         Position::Entering => {
             leave_entry(tid, &mut registers)?;
             registers.rip = call_itself(tid, registers.rcx);
+            None
         }
         // Its wait is over, and the call comes next.
         Position::Before(saved)
@@ -435,11 +484,13 @@ pub fn leave_agent(
             leave_call(tid, saved.thread, world);
             back_to_site(&mut registers, &saved);
             registers.rip = call_itself(tid, saved.frame.continuation);
+            Some(saved)
         }
         Position::Interrupted(saved) => {
             leave_call(tid, saved.thread, world);
             to_interrupted(tid, &mut registers, &saved)?;
             registers.rip = behind_call(tid, saved.frame.continuation);
+            Some(saved)
         }
         Position::Done(saved) => {
             leave_call(tid, saved.thread, world);
@@ -450,6 +501,7 @@ pub fn leave_agent(
             registers.orig_rax = u64::MAX;
             let process = &world.processes[saved.process % PROCESSES_MAX];
             process.depend(&world.transactions, &world.transactions.dirty());
+            Some(saved)
         }
         Position::After => {
             *has_run = true;
@@ -458,8 +510,11 @@ pub fn leave_agent(
             let _ = tracee::write_bytes(tid, after, &AFTER_LEAVES.to_ne_bytes());
             return step_out(stopped, image, ignores_traps, more);
         }
+    };
+    match saved {
+        Some(saved) => saved.put(&stopped, image, &registers)?,
+        None => stopped.set_registers(&registers)?,
     }
-    stopped.set_registers(&registers)?;
     Ok(Some(stopped))
 }
 
@@ -579,6 +634,7 @@ pub fn interrupt_call(stopped: &Stopped, image: &AgentImage, world: &World, rest
             registers.rax = restart as u64;
             to_interrupted(stopped.tid(), &mut registers, &saved)?;
             registers.rip = behind_call(stopped.tid(), saved.frame.continuation);
+            saved.put(stopped, image, &registers)
         }
         at_site @ (Position::Program | Position::Entering) => {
             let nr = registers.rax;
@@ -589,10 +645,10 @@ pub fn interrupt_call(stopped: &Stopped, image: &AgentImage, world: &World, rest
             registers.rip = behind_call(stopped.tid(), continuation);
             registers.rax = restart as u64;
             registers.orig_rax = nr;
+            stopped.set_registers(&registers)
         }
-        _ => return Ok(()),
+        _ => Ok(()),
     }
-    stopped.set_registers(&registers)
 }
 
 /// Make a thread that was stopped on our behalf look as if it stood in its program, before a call that it has not made,
@@ -601,30 +657,40 @@ pub fn take_back(stopped: &Stopped, image: &AgentImage, world: &World) -> Result
     let mut registers = stopped.registers()?;
     let is_interrupted =
         registers.rax as i64 == -i64::from(libc::EINTR) && registers.rip == image.header.gate_program_after;
-    match position(stopped, image, &registers)? {
+    let saved = match position(stopped, image, &registers)? {
         Position::Program | Position::After if !is_interrupted => return Ok(()),
-        Position::Entering => leave_entry(stopped.tid(), &mut registers)?,
+        Position::Entering => {
+            leave_entry(stopped.tid(), &mut registers)?;
+            None
+        }
         Position::Before(saved) => {
             leave_call(stopped.tid(), saved.thread, world);
             back_to_site(&mut registers, &saved);
+            Some(saved)
         }
         Position::Interrupted(saved) => {
             leave_call(stopped.tid(), saved.thread, world);
             to_interrupted(stopped.tid(), &mut registers, &saved)?;
+            Some(saved)
         }
         Position::Partial(saved) => {
             leave_call(stopped.tid(), saved.thread, world);
             to_partial(&mut registers, &saved);
+            Some(saved)
         }
         // Some calls end with EINTR though no signal came: without us they would have gone on.
         Position::Done(_) | Position::After | Position::Leaving(_) | Position::Program if is_interrupted => {
             let saved = Saved::read(stopped.tid(), registers.gs_base)?;
             leave_call(stopped.tid(), saved.thread, world);
             back_to_site(&mut registers, &saved);
+            Some(saved)
         }
         Position::Done(_) | Position::After | Position::Leaving(_) | Position::Program => return Ok(()),
+    };
+    match saved {
+        Some(saved) => saved.put(stopped, image, &registers),
+        None => stopped.set_registers(&registers),
     }
-    stopped.set_registers(&registers)
 }
 
 /// The registers that a thread's program has, wherever the thread is.
@@ -663,7 +729,7 @@ pub fn release_commits(stopped: &Stopped, image: &AgentImage, world: &World) -> 
         Position::Before(saved) => {
             leave_call(stopped.tid(), saved.thread, world);
             back_to_site(&mut registers, &saved);
-            stopped.set_registers(&registers)?;
+            saved.put(stopped, image, &registers)?;
         }
         Position::Interrupted(saved) | Position::Done(saved) | Position::Partial(saved) | Position::Leaving(saved) => {
             leave_call(stopped.tid(), saved.thread, world);
