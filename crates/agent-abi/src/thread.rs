@@ -5,6 +5,8 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Descriptors whose kind is remembered; higher ones are looked at each time.
 pub const FDS_MAX: usize = 65536;
+/// Descriptors of the agent's own that a thread may have open at once.
+pub const OWN_DESCRIPTORS_MAX: usize = 2;
 /// Stub areas that a process can remember.
 pub const STUBS_MAX: usize = 64;
 
@@ -103,6 +105,8 @@ pub struct ThreadPage {
     pub child_rsp: u64,
     /// What the agent has to do after the program's call: `AFTER_…`.
     pub after: u64,
+    /// Descriptors of the agent's own that are open: the number and one more, 0 = none (`agent::opened`).
+    pub own: [AtomicU64; OWN_DESCRIPTORS_MAX],
     /// Thread slot taken for a child that is not born yet, plus 1. A fork that a signal interrupts finds it again.
     pub pending_thread: u32,
     /// Process slot taken for it, plus 1.
@@ -175,6 +179,13 @@ pub struct AgentHeader {
     pub gate_program_after: u64,
     /// The address after a request that must not be made twice.
     pub gate_effect_after: u64,
+    /// From here on a descriptor of the agent's own is open, in rax; r9 says where that is about to be noted
+    /// (`ThreadPage::own`).
+    pub gate_open_own_after: u64,
+    /// It is noted.
+    pub gate_open_own_noted: u64,
+    /// Here it is closed; rsi says where it is still noted.
+    pub gate_close_own_after: u64,
     /// The address after a call that makes a child, in parent and child; up to `gate_clone_end` it has been made.
     pub gate_clone_after: u64,
     /// See `gate_clone_after`.

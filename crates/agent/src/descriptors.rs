@@ -3,6 +3,7 @@
 
 use crate::clocks::Call;
 use crate::gate::{self, EINVAL};
+use crate::opened::OwnDescriptor;
 use agent_abi::{
     hash_object, option, DeviceKind, FdEntry, FdKind, Private, Request, FDS_MAX, PRIVATE_BASE, THREAD_UNCACHED,
 };
@@ -61,21 +62,16 @@ impl Way {
     #[inline(never)]
     fn tell_device(self, dev: u64) {
         const O_NOFOLLOW: u64 = 0o400000;
-        const O_CLOEXEC: u64 = 0o2000000;
         const O_PATH: u64 = 0o10000000;
         match self {
             Self::Descriptor(fd) => {
                 gate::request(Request::Device, fd, dev, 0);
             }
             Self::Name(dir, path, follows) => {
-                let flags = O_PATH | O_CLOEXEC | if follows { 0 } else { O_NOFOLLOW };
-                // SAFETY: the kernel has just read this name; the descriptor is ours.
-                unsafe {
-                    let fd = gate::call(nr::openat, [dir, path, flags, 0, 0, 0]);
-                    if fd >= 0 {
-                        gate::request(Request::Device, fd as u64, dev, 0);
-                        gate::call(nr::close, [fd as u64, 0, 0, 0, 0, 0]);
-                    }
+                let flags = O_PATH | if follows { 0 } else { O_NOFOLLOW };
+                // SAFETY: the kernel has just read this name.
+                if let Ok(file) = unsafe { OwnDescriptor::open_at(dir, path, flags) } {
+                    gate::request(Request::Device, file.fd(), dev, 0);
                 }
             }
         }

@@ -48,6 +48,33 @@ global_asm!(
     "gate_effect_after:",
     "mov dword ptr gs:[24], 2",
     "ret",
+    // gate_open_own(nr, a0, a1, a2, a3, note): a call that opens a descriptor of the agent's own. Between the two marks
+    // it is open, in rax, and r9 says where that is about to be noted. What failed is noted as nothing.
+    ".globl gate_open_own",
+    "gate_open_own:",
+    "mov rax, rdi",
+    "mov rdi, rsi",
+    "mov rsi, rdx",
+    "mov rdx, rcx",
+    "mov r10, r8",
+    "syscall",
+    "gate_open_own_after:",
+    "xor ecx, ecx",
+    "test rax, rax",
+    "js 2f",
+    "lea rcx, [rax + 1]",
+    "2:",
+    "mov [r9], rcx",
+    "gate_open_own_noted:",
+    "ret",
+    // gate_close_own(fd, note): at the mark it is closed, and rsi says where it is still noted.
+    ".globl gate_close_own",
+    "gate_close_own:",
+    "mov eax, 3", // close
+    "syscall",
+    "gate_close_own_after:",
+    "mov qword ptr [rsi], 0",
+    "ret",
     // gate_clone(args, nr, child's page, child's thread slot, child's process slot)
     ".globl gate_clone",
     "gate_clone:",
@@ -253,6 +280,9 @@ extern "C" {
     fn gate_program_insn();
     fn gate_program_after();
     fn gate_effect_after();
+    fn gate_open_own_after();
+    fn gate_open_own_noted();
+    fn gate_close_own_after();
     fn gate_clone_after();
     fn gate_clone_end();
     fn agent_leave();
@@ -264,7 +294,7 @@ extern "C" {
 #[repr(C)]
 struct Header {
     version: u64,
-    addresses: [unsafe extern "C" fn(); 10],
+    addresses: [unsafe extern "C" fn(); 13],
     end: *const u8,
 }
 
@@ -282,6 +312,9 @@ static HEADER: Header = Header {
         gate_program_insn,
         gate_program_after,
         gate_effect_after,
+        gate_open_own_after,
+        gate_open_own_noted,
+        gate_close_own_after,
         gate_clone_after,
         gate_clone_end,
         agent_leave,

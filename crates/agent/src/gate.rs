@@ -1,12 +1,15 @@
 //! System calls of the agent's own, and the program's: all of them leave from the gate page.
 
 use agent_abi::{Frame, Request, REQUEST_NR};
+use core::sync::atomic::AtomicU64;
 
 extern "C" {
     fn gate_call(nr: u64, a0: u64, a1: u64, a2: u64, a3: u64, a4: u64, a5: u64) -> i64;
     fn gate_program();
     fn agent_leave();
     fn gate_effect(nr: u64, a0: u64, a1: u64, a2: u64) -> i64;
+    fn gate_open_own(nr: u64, a0: u64, a1: u64, a2: u64, a3: u64, note: *const AtomicU64) -> i64;
+    fn gate_close_own(fd: u64, note: *const AtomicU64);
     fn gate_clone(args: *const [u64; 6], nr: u64, page: u64, thread: u64, process: u64) -> i64;
 }
 
@@ -96,6 +99,25 @@ pub fn request(what: Request, a: u64, b: u64, c: u64) -> i64 {
 pub fn effect(what: Request, a: u64, b: u64) -> i64 {
     // SAFETY: as `request`.
     unsafe { gate_effect(u64::from(REQUEST_NR), what as u64, a, b) }
+}
+
+/// Open a descriptor of the agent's own, and note it: its number and one more. What cannot be opened is noted
+/// as nothing.
+///
+/// # Safety
+/// As `call`; `note` must be one of this thread's page that holds nothing.
+pub unsafe fn open_own(nr: u64, args: [u64; 4], note: &AtomicU64) -> i64 {
+    // SAFETY: see the function's own contract.
+    unsafe { gate_open_own(nr, args[0], args[1], args[2], args[3], note) }
+}
+
+/// Close a descriptor of the agent's own, and forget it.
+///
+/// # Safety
+/// The descriptor must be the one that `note` has.
+pub unsafe fn close_own(fd: u64, note: &AtomicU64) {
+    // SAFETY: see the function's own contract.
+    unsafe { gate_close_own(fd, note) }
 }
 
 /// Make a child. It comes to life in `process::child` on its own page.

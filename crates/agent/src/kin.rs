@@ -8,6 +8,7 @@
 use crate::clocks::Call;
 use crate::descriptors::{is_terminal, Stat, S_IFIFO};
 use crate::gate::{self, ECHILD};
+use crate::opened::OwnDescriptor;
 use agent_abi::{
     hash_end, option, permitted, Process, PROCESS_ENDING, PROCESS_ENDS, PROCESS_EXIT_SIGNAL, PROCESS_GIVES_BACK,
     PROCESS_GOES, PROCESS_HAS_TO_HEAR, PROCESS_LOCKS, PROCESS_SHARES, PROCESS_SHARES_STATE, PROCESS_WAITS,
@@ -136,26 +137,18 @@ fn has_children() -> bool {
 fn all_descriptors(is_such: impl Fn(u64) -> bool) -> bool {
     const PATH: &core::ffi::CStr = c"/proc/self/fd";
     const O_DIRECTORY: u64 = 0o200000;
-    const O_CLOEXEC: u64 = 0o2000000;
     let mut part = [0u64; 64];
     // SAFETY: the path is ours.
-    let dir = unsafe { gate::call(nr::open, [PATH.as_ptr() as u64, O_DIRECTORY | O_CLOEXEC, 0, 0, 0, 0]) };
-    if dir < 0 {
-        return false;
-    }
-    let dir = dir as u64;
-    let are_all = loop {
-        let args = [dir, part.as_mut_ptr() as u64, size_of_val(&part) as u64, 0, 0, 0];
+    let Ok(dir) = (unsafe { OwnDescriptor::open(PATH.as_ptr() as u64, O_DIRECTORY) }) else { return false };
+    loop {
+        let args = [dir.fd(), part.as_mut_ptr() as u64, size_of_val(&part) as u64, 0, 0, 0];
         // SAFETY: the kernel writes no more than the buffer has.
         match unsafe { gate::call(nr::getdents64, args) } {
             0 => break true,
-            len if len > 0 && numbers(&part, len as usize).all(|fd| fd == dir || is_such(fd)) => {}
+            len if len > 0 && numbers(&part, len as usize).all(|fd| fd == dir.fd() || is_such(fd)) => {}
             _ => break false,
         }
-    };
-    // SAFETY: it was opened here.
-    unsafe { gate::call(nr::close, [dir, 0, 0, 0, 0, 0]) };
-    are_all
+    }
 }
 
 /// The numbers among the names of a part of a directory (`struct linux_dirent64`).

@@ -30,6 +30,7 @@ mod log;
 mod looked;
 mod memory;
 mod names;
+mod opened;
 mod opening;
 mod own_descriptors;
 mod own_names;

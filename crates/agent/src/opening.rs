@@ -4,6 +4,7 @@ use crate::clocks::Call;
 use crate::descriptors::{shows_open, Stat};
 use crate::gate::{self, EAGAIN};
 use crate::names::{locate, locate_parent, Place, AT_FDCWD, PAGE};
+use crate::opened::OwnDescriptor;
 use agent_abi::{option, FdEntry, FdKind};
 use core::sync::atomic::Ordering;
 use syscall_table::nr;
@@ -245,7 +246,6 @@ impl Call<'_> {
     /// `truncate`. Who has the file open for writing is not kept waiting by a lease, and nobody gets one: so the
     /// file is opened where there are leases at all. Elsewhere nobody who watches it is to hear of that.
     pub fn truncate(&mut self) {
-        const O_CLOEXEC: u64 = 0o2000000;
         let path = self.arg(0);
         let place = locate(self, AT_FDCWD, path, true);
         let is_file =
@@ -255,17 +255,13 @@ impl Call<'_> {
             return self.look_again(place, AT_FDCWD, path, true);
         }
         // SAFETY: the kernel has just read the path, and checks it again.
-        let fd = unsafe { gate::call(nr::open, [path, O_WRONLY | O_NONBLOCK | O_CLOEXEC, 0, 0, 0, 0]) };
-        if fd == -EAGAIN {
+        let opened = unsafe { OwnDescriptor::open(path, O_WRONLY | O_NONBLOCK) };
+        if matches!(opened, Err(error) if error == -EAGAIN) {
             return self.await_lease();
         }
         self.modify_place(place);
         self.look_again(place, AT_FDCWD, path, true);
         self.observe_who_delayed();
-        if fd >= 0 {
-            // SAFETY: no pointers.
-            unsafe { gate::call(nr::close, [fd as u64, 0, 0, 0, 0, 0]) };
-        }
     }
 
     /// `open_by_handle_at`: what it empties is emptied as `ftruncate` does.
@@ -383,16 +379,13 @@ fn are_there_leases() -> bool {
     const LEN_MASK: u64 = (1 << 40) - 1;
     let mut part = [0u64; 64];
     // SAFETY: the path is ours and ends.
-    let fd = unsafe { gate::call(nr::open, [LOCKS.as_ptr() as u64, 0, 0, 0, 0, 0]) };
-    if fd < 0 {
-        return false;
-    }
+    let Ok(locks) = (unsafe { OwnDescriptor::open(LOCKS.as_ptr() as u64, 0) }) else { return false };
     // The last bytes, newest lowest.
     let mut last = 0u64;
     let mut found = false;
     while !found {
         // SAFETY: the kernel writes no more than the buffer has.
-        let args = [fd as u64, part.as_mut_ptr() as u64, size_of_val(&part) as u64, 0, 0, 0];
+        let args = [locks.fd(), part.as_mut_ptr() as u64, size_of_val(&part) as u64, 0, 0, 0];
         let len = unsafe { gate::call(nr::read, args) };
         if len <= 0 {
             break;
@@ -402,8 +395,6 @@ fn are_there_leases() -> bool {
             found |= last & LEN_MASK == LEASE & LEN_MASK;
         }
     }
-    // SAFETY: no pointers.
-    unsafe { gate::call(nr::close, [fd as u64, 0, 0, 0, 0, 0]) };
     found
 }
 

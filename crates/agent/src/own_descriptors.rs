@@ -5,6 +5,7 @@
 use crate::clocks::Call;
 use crate::descriptors::{is_carrying_nothing, Stat, S_IFDIR, S_IFREG};
 use crate::gate::{self, EBADF};
+use crate::opened::OwnDescriptor;
 use agent_abi::{option, permitted, FdEntry, PROCESS_GOES, PROCESS_LOCKED_AHEAD, PROCESS_LOCKS, PROCESS_SHARES_STATE};
 use core::sync::atomic::Ordering;
 use syscall_table::nr;
@@ -106,7 +107,6 @@ impl Call<'_> {
 fn has_no_locks(fd: u64) -> bool {
     const FOLDER: &[u8] = b"/proc/self/fdinfo/";
     const DIGITS: usize = 10;
-    const O_CLOEXEC: u64 = 0o2000000;
     let mut path = [0u8; FOLDER.len() + DIGITS + 1];
     let mut at = FOLDER.len() + DIGITS;
     let mut rest = fd & u64::from(u32::MAX);
@@ -121,18 +121,11 @@ fn has_no_locks(fd: u64) -> bool {
     let begin = at - FOLDER.len();
     path[begin..at].copy_from_slice(FOLDER);
     // SAFETY: the path is ours, and ends with a zero.
-    let info = unsafe { gate::call(nr::open, [path[begin..].as_ptr() as u64, O_CLOEXEC, 0, 0, 0, 0]) };
-    if info < 0 {
-        return false;
-    }
-    let info = info as u64;
+    let Ok(info) = (unsafe { OwnDescriptor::open(path[begin..].as_ptr() as u64, 0) }) else { return false };
     let mut text = [0u8; 256];
-    // SAFETY: the kernel writes no more than the buffer has; the program does not know of the descriptor.
-    let len = unsafe {
-        let len = gate::call(nr::read, [info, text.as_mut_ptr() as u64, text.len() as u64, 0, 0, 0]);
-        gate::call(nr::close, [info, 0, 0, 0, 0, 0]);
-        len
-    };
+    // SAFETY: the kernel writes no more than the buffer has.
+    let len = unsafe { gate::call(nr::read, [info.fd(), text.as_mut_ptr() as u64, text.len() as u64, 0, 0, 0]) };
+    drop(info);
     let Some(text) = usize::try_from(len).ok().and_then(|len| text.get(..len)) else { return false };
     // All of it was read: its lines are "pos:", "flags:", "mnt_id:", "ino:" and those of locks.
     !text.is_empty() && text.len() < 256 && !text.windows(5).any(|five| five == b"lock:")

@@ -14,6 +14,7 @@ use crate::gate::{self, ECHILD, EINVAL, ENOENT};
 use crate::looked::forget_look;
 use crate::memory::{MAP_ANONYMOUS, MAP_PRIVATE, MAP_TYPE};
 use crate::names::AT_FDCWD;
+use crate::opened::OwnDescriptor;
 use crate::own_names::OwnName;
 use crate::start::MARKS_BASE;
 use crate::ways::{end_of, AT_SYMLINK_NOFOLLOW, ENOENT_SAID};
@@ -704,19 +705,13 @@ fn tells_of_machine(path: u64) -> bool {
 /// Which file a name leads to, if the process has rights to it: the file is held on to, so that both are of the same.
 fn end_accessible(dir: u64, path: u64, follows: bool, mode: u64, flags: u64) -> Result<WayEnd, i64> {
     const O_PATH: u64 = 0o10000000;
-    const O_CLOEXEC: u64 = 0o2000000;
-    let bits = O_PATH | O_CLOEXEC | if follows { 0 } else { O_NOFOLLOW };
+    let bits = O_PATH | if follows { 0 } else { O_NOFOLLOW };
     // SAFETY: the kernel has read the name.
-    let fd = unsafe { gate::call(nr::openat, [dir, path, bits, 0, 0, 0]) };
-    if fd < 0 {
-        return Err(fd);
-    }
-    let (fd, empty) = (fd as u64, c"".as_ptr() as u64);
-    let stat = Stat::of_fd(fd);
+    let file = unsafe { OwnDescriptor::open_at(dir, path, bits) }?;
+    let empty = c"".as_ptr() as u64;
+    let stat = Stat::of_fd(file.fd());
     // SAFETY: the name is ours.
-    let said = unsafe { gate::call(nr::faccessat2, [fd, empty, mode, flags | AT_EMPTY_PATH, 0, 0]) };
-    // SAFETY: the program does not know of the descriptor.
-    unsafe { gate::call(nr::close, [fd, 0, 0, 0, 0, 0]) };
+    let said = unsafe { gate::call(nr::faccessat2, [file.fd(), empty, mode, flags | AT_EMPTY_PATH, 0, 0]) };
     match said {
         0 => stat.map(|stat| end_of(&stat)),
         error => Err(error),

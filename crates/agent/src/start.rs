@@ -96,6 +96,7 @@ fn prepare_first_page(at: u64, thread: u64, process: u64) {
             process: process as u32,
             child_rsp: 0,
             after: 0,
+            own: Default::default(),
             pending_thread: 0,
             pending_process: 0,
             births: 0,

@@ -11,16 +11,31 @@ use crate::generate::stdout;
 
 /// Parses the command line. `--help` and `--version` are answered here.
 pub fn parse(line: Vec<OsString>) -> Result<Cli, Failure> {
-    let cli = Cli::command()
-        .try_get_matches_from(&line)
-        .and_then(|matches| Cli::from_arg_matches(&matches))
-        .map_err(|error| explain(&error, &line))?;
+    let cli = on_enough_stack(|| {
+        Cli::command().try_get_matches_from(&line).and_then(|matches| Cli::from_arg_matches(&matches))
+    })
+    .map_err(|error| explain(&error, &line))?;
     match &cli.action {
         Action::Run(options) => check_command(&line, "run", &options.command)?,
         Action::Try(options) => check_command(&line, "try", &options.command)?,
         _ => {}
     }
     Ok(cli)
+}
+
+/// What clap's derived code makes of the command line takes up more stack than all that comes behind it: more than
+/// `ulimit -s 256` has. There it has a thread, which is over when this returns.
+fn on_enough_stack<T: Send>(work: impl Fn() -> T + Send + Sync) -> T {
+    use rustix::process::{getrlimit, Resource};
+    const ENOUGH: usize = 4 << 20;
+    if getrlimit(Resource::Stack).current.is_none_or(|limit| limit >= ENOUGH as u64) {
+        return work();
+    }
+    let in_thread = std::thread::scope(|scope| {
+        let started = std::thread::Builder::new().stack_size(ENOUGH).spawn_scoped(scope, &work);
+        started.ok().and_then(|thread| thread.join().ok())
+    });
+    in_thread.unwrap_or_else(work)
 }
 
 /// Hyphen values are allowed for the sake of COMMAND's own options; so a misspelt option of ours arrives as COMMAND.

@@ -95,3 +95,12 @@ fn a_script_without_an_interpreter_is_for_sh() {
         assert_eq!((outcome.status, &outcome.stdout), (7, &by_path[0].1.stdout), "{way}: {}", outcome.stderr);
     }
 }
+
+/// What clap makes of the command line took up more.
+#[test]
+fn a_small_stack_is_enough_and_is_commands_too() {
+    let scene = Scene::new();
+    for (way, outcome) in each(&scene, "ulimit -s 256; exec \"$@\"", &["sh", "-c", "ulimit -s"]) {
+        assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "256\n"), "{way}: {}", outcome.stderr);
+    }
+}

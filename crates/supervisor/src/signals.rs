@@ -9,15 +9,19 @@
 //! * A handler, or a core, shows the thread at the program's own call, not in a stub, where the call has stayed in its
 //!   place (`call_sites`): who unwinds the stack goes by that address.
 
+mod transfers;
+
+pub use transfers::{goes_on, goes_on_with_rest};
+
 use crate::same_core;
 use agent_abi::{
-    Frame, ThreadPage, World, AFTER_LEAVES, AFTER_OBSERVES, AFTER_REPEATS, AFTER_REPEATS_AND_FINISHES, AFTER_WAITS,
-    PHASE_BEFORE, PHASE_PARTIAL, PROCESSES_MAX, PROCESS_MAPPED_SERVED, REPEATS, THREADS_MAX, THREAD_PAGE_OFFSET,
+    AgentHeader, Frame, ThreadPage, World, AFTER_LEAVES, AFTER_OBSERVES, AFTER_REPEATS, AFTER_REPEATS_AND_FINISHES,
+    AFTER_WAITS, OWN_DESCRIPTORS_MAX, PHASE_BEFORE, PHASE_PARTIAL, PROCESSES_MAX, REPEATS, THREADS_MAX,
+    THREAD_PAGE_OFFSET,
 };
 pub(crate) use procfs::SignalSets;
-use procfs::{MagicLink, ThreadId};
+use procfs::ThreadId;
 use std::mem::offset_of;
-use std::os::unix::fs::FileTypeExt;
 use std::sync::atomic::Ordering;
 use syscall_table::nr;
 use tracee::{AgentImage, Registers, RemoteCalls, Result, SignalInfo, Stopped, TraceError, RESTARTS};
@@ -29,6 +33,11 @@ struct Saved {
     thread: usize,
     process: usize,
     after: u64,
+    /// Descriptors of the agent's own that are open, each with one more; and where the thread notes them.
+    own: [u64; OWN_DESCRIPTORS_MAX],
+    own_at: u64,
+    /// Any are open, or the thread's page says so.
+    has_noted: bool,
     frame: Frame,
 }
 
@@ -38,6 +47,7 @@ struct Saved {
 struct FrameAndPage {
     frame: Frame,
     words: [u64; 7],
+    own: [u64; OWN_DESCRIPTORS_MAX],
 }
 
 impl tracee::RemoteMemory for FrameAndPage {}
@@ -45,7 +55,7 @@ impl tracee::RemoteMemory for FrameAndPage {}
 impl Saved {
     fn read(tid: ThreadId, page: u64) -> Result<Self> {
         let kernel = |source| TraceError::kernel("read the agent's page", tid, source);
-        let FrameAndPage { frame, words } =
+        let FrameAndPage { frame, words, own } =
             tracee::read_value(tid, page.wrapping_sub(offset_of!(FrameAndPage, words) as u64)).map_err(kernel)?;
         Ok(Self {
             program_rsp: words[1],
@@ -53,12 +63,49 @@ impl Saved {
             thread: words[4] as u32 as usize,
             process: (words[4] >> 32) as usize,
             after: words[6],
+            own,
+            has_noted: own != [0; OWN_DESCRIPTORS_MAX],
+            own_at: page.wrapping_add(offset_of!(ThreadPage, own) as u64),
             frame,
         })
+    }
+
+    /// A descriptor of the agent's own was opened or closed just now, and that is not noted yet.
+    fn correct_own(&mut self, header: &AgentHeader, registers: &Registers) {
+        let at = registers.rip;
+        let (note, number) = if (header.gate_open_own_after..header.gate_open_own_noted).contains(&at) {
+            (registers.r9, (registers.rax as i64).saturating_add(1).max(0) as u64)
+        } else if at == header.gate_close_own_after {
+            (registers.rsi, 0)
+        } else {
+            return;
+        };
+        if let Some(own) = self.own.get_mut((note.wrapping_sub(self.own_at) / 8) as usize) {
+            *own = number;
+            self.has_noted |= number != 0;
+        }
+    }
+
+    /// Give the thread other registers. Descriptors of the agent's own, which it does not come to close, are closed for
+    /// it. To do so is never to wait: they are of files of domains or of `/proc`, or open as names only.
+    fn put(&self, stopped: &Stopped, image: &AgentImage, registers: &Registers) -> Result<()> {
+        if !self.has_noted {
+            return stopped.set_registers(registers);
+        }
+        let kernel = |source| TraceError::kernel("write the agent's page", stopped.tid(), source);
+        let none = [0; OWN_DESCRIPTORS_MAX * size_of::<u64>()];
+        tracee::write_bytes(stopped.tid(), self.own_at, &none).map_err(kernel)?;
+        let mut calls = RemoteCalls::in_company(stopped, image.header.gate_program)?;
+        for number in self.own.iter().filter_map(|noted| noted.checked_sub(1)) {
+            calls.call(libc::SYS_close, &[number])?;
+        }
+        let mask = calls.mask();
+        calls.finish_sending_again(registers, mask)
     }
 }
 
 const _: () = assert!(offset_of!(ThreadPage, after) == 6 * 8 && offset_of!(ThreadPage, thread) == 4 * 8);
+const _: () = assert!(offset_of!(ThreadPage, own) == 7 * 8);
 
 /// A stopped thread's registers, and where it is.
 pub struct Look {
@@ -102,7 +149,7 @@ fn position(stopped: &Stopped, image: &AgentImage, registers: &Registers) -> Res
         return Ok(Position::Entering);
     }
     let is_leaving = (header.leave..header.leave_end).contains(&at);
-    let saved = match Saved::read(stopped.tid(), registers.gs_base) {
+    let mut saved = match Saved::read(stopped.tid(), registers.gs_base) {
         // A new program whose agent is about to begin: it has no page, or no frame in it, and no call of its program is
         // under way.
         Err(TraceError::Kernel { source, .. }) if source.raw_os_error() == Some(libc::EFAULT) => {
@@ -110,6 +157,7 @@ fn position(stopped: &Stopped, image: &AgentImage, registers: &Registers) -> Res
         }
         other => other?,
     };
+    saved.correct_own(header, registers);
     if is_leaving {
         return Ok(Position::Leaving(saved));
     }
@@ -135,98 +183,6 @@ fn position(stopped: &Stopped, image: &AgentImage, registers: &Registers) -> Res
         PHASE_PARTIAL => Position::Partial(saved),
         _ => Position::After,
     })
-}
-
-/// Whether a signal has come with the end of a transfer that goes on with the rest if that signal is ignored: without
-/// a tracer the kernel drops it before it can end anything (`agent::cut`). The thread is told so.
-pub fn goes_on(stopped: &Stopped, look: &Look, image: &AgentImage) -> Result<bool> {
-    let registers = &look.registers;
-    let at_end = registers.rip == image.header.gate_program_after && registers.rax as i64 > 0;
-    let nr = match &look.position {
-        _ if !at_end => return Ok(false),
-        Position::Done(saved) => saved.frame.nr,
-        Position::After => Saved::read(stopped.tid(), registers.gs_base)?.frame.nr,
-        _ => return Ok(false),
-    };
-    let is_transfer =
-        matches!(nr, nr::write | nr::writev | nr::sendto | nr::sendmsg | nr::sendmmsg | nr::recvfrom | nr::recvmsg);
-    if !is_transfer || !is_ignored(stopped.tid(), stopped.signal()) {
-        return Ok(false);
-    }
-    let cut = registers.gs_base.wrapping_add(offset_of!(ThreadPage, cut) as u64);
-    let kernel = |source| TraceError::kernel("write the agent's page", stopped.tid(), source);
-    tracee::write_bytes(stopped.tid(), cut, &1u64.to_ne_bytes()).map_err(kernel)?;
-    Ok(true)
-}
-
-/// Whether a thread that was stopped on our behalf is in the middle of a call whose count is short only if a signal
-/// comes, or that is made in pieces of which none may be missing. It is to go on with the rest, as if it had not been
-/// stopped; a call that ended by that stop is told so (`agent::cut`).
-pub fn goes_on_with_rest(stopped: &Stopped, image: &AgentImage, world: &World) -> Result<bool> {
-    let (tid, registers) = (stopped.tid(), stopped.registers()?);
-    let saved = match position(stopped, image, &registers)? {
-        Position::Partial(saved) => return Ok(is_whole(&saved.frame)),
-        Position::Done(saved) => saved,
-        Position::After => Saved::read(tid, registers.gs_base)?,
-        _ => return Ok(false),
-    };
-    if writes_copied_pieces(&saved, world) {
-        return Ok(true);
-    }
-    let is_at_end = registers.rip == image.header.gate_program_after && registers.rax as i64 > 0;
-    let is_short = || asked(tid, &saved.frame).is_some_and(|len| registers.rax < len);
-    if !is_at_end || !is_whole(&saved.frame) || !is_short() || !is_stream(tid, saved.frame.args[0] as i32) {
-        return Ok(false);
-    }
-    let cut = registers.gs_base.wrapping_add(offset_of!(ThreadPage, cut) as u64);
-    let kernel = |source| TraceError::kernel("write the agent's page", tid, source);
-    tracee::write_bytes(tid, cut, &1u64.to_ne_bytes()).map_err(kernel)?;
-    Ok(true)
-}
-
-/// Whether a call transfers all that it is asked for, however long that takes.
-fn is_whole(frame: &Frame) -> bool {
-    let waits_for_all = |flags: u64| flags & libc::MSG_WAITALL as u64 != 0;
-    match frame.nr {
-        nr::recvfrom => waits_for_all(frame.args[3]),
-        nr::recvmsg => waits_for_all(frame.args[2]),
-        nr::sendto | nr::sendmsg => true,
-        nr => writes(nr),
-    }
-}
-
-fn writes(nr: u64) -> bool {
-    matches!(nr, nr::write | nr::writev | nr::pwrite64 | nr::pwritev | nr::pwritev2)
-}
-
-/// Whether a call may be a write to a file that is made in pieces (`agent::transfer::write_served`).
-fn writes_copied_pieces(saved: &Saved, world: &World) -> bool {
-    let flags = &world.processes[saved.process % PROCESSES_MAX].flags;
-    writes(saved.frame.nr) && flags.load(Ordering::Relaxed) & PROCESS_MAPPED_SERVED != 0
-}
-
-/// How many bytes a call is to transfer, as the program's memory says.
-fn asked(tid: ThreadId, frame: &Frame) -> Option<u64> {
-    const IOV_MAX: u64 = 1024;
-    const PARTS_AT: u64 = 16;
-    let (parts, len) = match frame.nr {
-        nr::write | nr::sendto | nr::recvfrom => return Some(frame.args[2]),
-        nr::writev => (frame.args[1], frame.args[2]),
-        nr::sendmsg | nr::recvmsg => {
-            let [parts, len] = tracee::read_value(tid, frame.args[1].wrapping_add(PARTS_AT)).ok()?;
-            (parts, len)
-        }
-        _ => return None,
-    };
-    (0..len.min(IOV_MAX)).try_fold(0u64, |sum, part| {
-        let [_, len]: [u64; 2] = tracee::read_value(tid, parts.wrapping_add(part * 16)).ok()?;
-        sum.checked_add(len)
-    })
-}
-
-/// Whether a descriptor is a pipe or a socket: elsewhere a count is short for other reasons.
-fn is_stream(tid: ThreadId, fd: i32) -> bool {
-    MagicLink::Fd(fd).metadata(tid).is_ok_and(|found| found.file_type().is_fifo() || found.file_type().is_socket())
 }
 
 /// Give the thread the registers that its program had at its call site.
@@ -462,11 +418,11 @@ pub fn leave_agent(
             PHASE_PARTIAL => to_partial(&mut registers, &saved),
             _ => back_to_site(&mut registers, &saved),
         }
-        stopped.set_registers(&registers)?;
+        saved.put(&stopped, image, &registers)?;
         return Ok(Some(stopped));
     }
     let tid = stopped.tid();
-    match position {
+    let saved = match position {
         Position::Program => {
             // It may be on its way into the agent or out of it, or was taken back to its call for something else.
             let at = shown_at(tid, &registers);
@@ -474,6 +430,7 @@ pub fn leave_agent(
                 return Ok(Some(stopped));
             }
             registers.rip = at;
+            None
         }
         // The kernel drops it, and goes on with the piece that is under way.
         Position::Partial(_)
@@ -485,14 +442,17 @@ pub fn leave_agent(
             leave_call(tid, saved.thread, world);
             to_partial(&mut registers, &saved);
             registers.rip = behind_call(tid, saved.frame.continuation);
+            Some(saved)
         }
         Position::Leaving(saved) => {
             to_partial(&mut registers, &saved);
             registers.rip = shown_at(tid, &registers);
+            None
         }
         Position::Entering => {
             leave_entry(tid, &mut registers)?;
             registers.rip = call_itself(tid, registers.rcx);
+            None
         }
         // Its wait is over, and the call comes next.
         Position::Before(saved)
@@ -506,11 +466,13 @@ pub fn leave_agent(
             leave_call(tid, saved.thread, world);
             back_to_site(&mut registers, &saved);
             registers.rip = call_itself(tid, saved.frame.continuation);
+            Some(saved)
         }
         Position::Interrupted(saved) => {
             leave_call(tid, saved.thread, world);
             to_interrupted(tid, &mut registers, &saved)?;
             registers.rip = behind_call(tid, saved.frame.continuation);
+            Some(saved)
         }
         Position::Done(saved) => {
             leave_call(tid, saved.thread, world);
@@ -521,6 +483,7 @@ pub fn leave_agent(
             registers.orig_rax = u64::MAX;
             let process = &world.processes[saved.process % PROCESSES_MAX];
             process.depend(&world.transactions, &world.transactions.dirty());
+            Some(saved)
         }
         Position::After => {
             *has_run = true;
@@ -529,8 +492,11 @@ pub fn leave_agent(
             let _ = tracee::write_bytes(tid, after, &AFTER_LEAVES.to_ne_bytes());
             return step_out(stopped, image, ignores_traps, more);
         }
+    };
+    match saved {
+        Some(saved) => saved.put(&stopped, image, &registers)?,
+        None => stopped.set_registers(&registers)?,
     }
-    stopped.set_registers(&registers)?;
     Ok(Some(stopped))
 }
 
@@ -650,6 +616,7 @@ pub fn interrupt_call(stopped: &Stopped, image: &AgentImage, world: &World, rest
             registers.rax = restart as u64;
             to_interrupted(stopped.tid(), &mut registers, &saved)?;
             registers.rip = behind_call(stopped.tid(), saved.frame.continuation);
+            saved.put(stopped, image, &registers)
         }
         at_site @ (Position::Program | Position::Entering) => {
             let nr = registers.rax;
@@ -660,10 +627,10 @@ pub fn interrupt_call(stopped: &Stopped, image: &AgentImage, world: &World, rest
             registers.rip = behind_call(stopped.tid(), continuation);
             registers.rax = restart as u64;
             registers.orig_rax = nr;
+            stopped.set_registers(&registers)
         }
-        _ => return Ok(()),
+        _ => Ok(()),
     }
-    stopped.set_registers(&registers)
 }
 
 /// `take_back`, of a thread whose process may gain dependencies before it goes on. One that has made its call, or a
@@ -684,20 +651,26 @@ pub fn take_back(stopped: &Stopped, image: &AgentImage, world: &World) -> Result
     let mut registers = stopped.registers()?;
     let is_interrupted =
         registers.rax as i64 == -i64::from(libc::EINTR) && registers.rip == image.header.gate_program_after;
-    match position(stopped, image, &registers)? {
+    let saved = match position(stopped, image, &registers)? {
         Position::Program | Position::After if !is_interrupted => return Ok(()),
-        Position::Entering => leave_entry(stopped.tid(), &mut registers)?,
+        Position::Entering => {
+            leave_entry(stopped.tid(), &mut registers)?;
+            None
+        }
         Position::Before(saved) => {
             leave_call(stopped.tid(), saved.thread, world);
             back_to_site(&mut registers, &saved);
+            Some(saved)
         }
         Position::Interrupted(saved) => {
             leave_call(stopped.tid(), saved.thread, world);
             to_interrupted(stopped.tid(), &mut registers, &saved)?;
+            Some(saved)
         }
         Position::Partial(saved) => {
             leave_call(stopped.tid(), saved.thread, world);
             to_partial(&mut registers, &saved);
+            Some(saved)
         }
         // Some calls end with EINTR though no signal came: without us they would have gone on.
         Position::Done(_) | Position::After | Position::Leaving(_) | Position::Program if is_interrupted => {
@@ -707,10 +680,14 @@ pub fn take_back(stopped: &Stopped, image: &AgentImage, world: &World) -> Result
                 PHASE_PARTIAL => to_partial(&mut registers, &saved),
                 _ => back_to_site(&mut registers, &saved),
             }
+            Some(saved)
         }
         Position::Done(_) | Position::After | Position::Leaving(_) | Position::Program => return Ok(()),
+    };
+    match saved {
+        Some(saved) => saved.put(stopped, image, &registers),
+        None => stopped.set_registers(&registers),
     }
-    stopped.set_registers(&registers)
 }
 
 /// The registers that a thread's program has, wherever the thread is.
@@ -749,7 +726,7 @@ pub fn release_commits(stopped: &Stopped, image: &AgentImage, world: &World) -> 
         Position::Before(saved) => {
             leave_call(stopped.tid(), saved.thread, world);
             back_to_site(&mut registers, &saved);
-            stopped.set_registers(&registers)?;
+            saved.put(stopped, image, &registers)?;
         }
         Position::Interrupted(saved) | Position::Done(saved) | Position::Partial(saved) | Position::Leaving(saved) => {
             leave_call(stopped.tid(), saved.thread, world);

@@ -26,11 +26,14 @@ impl AgentImage {
             gate_program: word(4),
             gate_program_after: word(5),
             gate_effect_after: word(6),
-            gate_clone_after: word(7),
-            gate_clone_end: word(8),
-            leave: word(9),
-            leave_end: word(10),
-            end: word(11),
+            gate_open_own_after: word(7),
+            gate_open_own_noted: word(8),
+            gate_close_own_after: word(9),
+            gate_clone_after: word(10),
+            gate_clone_end: word(11),
+            leave: word(12),
+            leave_end: word(13),
+            end: word(14),
         };
         assert_eq!(header.version, u64::from(PROTOCOL_VERSION), "the agent speaks another protocol");
         assert!(header.end - AGENT_BASE <= AGENT_LEN_MAX && IMAGE.len() as u64 <= header.end - AGENT_BASE);
