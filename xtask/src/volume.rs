@@ -17,7 +17,7 @@ impl Volume {
         }
         // Directly under /tmp: an ordinary user has to get there. Short, and of the same length whatever the process's
         // number is: a socket's path has at most 107 bytes.
-        let directory = std::env::temp_dir().join(format!("speculator-{name}-{:07}", std::process::id()));
+        let directory = std::env::temp_dir().join(format!("speculator-{name}-{:06x}", std::process::id()));
         std::fs::create_dir_all(directory.join("mnt"))
             .map_err(|error| format!("cannot make {directory:?}: {error}"))?;
         let volume = Volume { directory };

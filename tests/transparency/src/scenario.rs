@@ -207,7 +207,7 @@ pub struct Place {
 impl Place {
     /// A place for the scenario of this name.
     pub fn new(settings: &Settings, name: &str) -> Result<Place, String> {
-        let home = settings.runs.join(format!("{:07}-{name}", std::process::id()));
+        let home = settings.runs.join(format!("{:06x}-{name}", std::process::id()));
         let place = Place { run: home.join("run"), home };
         let longest = SOCKET_PATH - SOCKET_BELOW;
         if place.run.as_os_str().len() > longest {
