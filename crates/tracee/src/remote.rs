@@ -14,6 +14,7 @@ use crate::stop::Stop;
 use crate::sys::{self, Registers, SignalInfo};
 use crate::{Result, Stopped, TraceError};
 use procfs::ThreadId;
+use std::cell::Cell;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -69,7 +70,7 @@ pub struct RemoteCalls<'a> {
     keeps_traps: bool,
     /// A call has been made: it stands somewhere else than it did.
     moved: bool,
-    finished: bool,
+    finished: Cell<bool>,
     /// Its process has other threads.
     in_company: bool,
 }
@@ -98,7 +99,7 @@ impl<'a> RemoteCalls<'a> {
             collected,
             keeps_traps,
             moved: false,
-            finished: false,
+            finished: Cell::new(false),
             in_company: false,
         })
     }
@@ -119,16 +120,22 @@ impl<'a> RemoteCalls<'a> {
     }
 
     /// How the thread stops next. Of its death the event loop learns as of any other, and of its stop on the way there:
-    /// somebody may kill it while it makes a call for us.
+    /// somebody may kill it while it makes a call for us. Another thread of its process may execute a program meanwhile:
+    /// then the first thread's id is that of the new program.
     fn next_stop(&self) -> Result<i32> {
         let tid = self.stopped.tid();
         let kernel = |source| TraceError::Kernel { what: "wait", task: tid.into(), source };
-        let status = self.wait().map_err(kernel)?.ok_or(TraceError::Gone(tid.into()))?;
-        if !libc::WIFSTOPPED(status) || status >> 16 == libc::PTRACE_EVENT_EXIT {
-            sys::keep_for_later(tid, status);
-            return Err(TraceError::Gone(tid.into()));
+        let status = self.wait().map_err(kernel)?;
+        let is_over = |status: i32| matches!(status >> 16, libc::PTRACE_EVENT_EXIT | libc::PTRACE_EVENT_EXEC);
+        match status {
+            Some(status) if libc::WIFSTOPPED(status) && !is_over(status) => Ok(status),
+            over => {
+                over.into_iter().for_each(|status| sys::keep_for_later(tid, status));
+                // Nobody is left to whom anything could be given back.
+                self.finished.set(true);
+                Err(TraceError::Gone(tid.into()))
+            }
         }
-        Ok(status)
     }
 
     /// Where the thread stood, and what it will have again.
@@ -285,7 +292,7 @@ impl<'a> RemoteCalls<'a> {
     }
 
     fn leave(&mut self, registers: &Registers, mask: u64) -> Result<()> {
-        self.finished = true;
+        self.finished.set(true);
         let tid = self.stopped.tid();
         // Somebody may have looked at those of a call that was made for us.
         self.stopped.forget_registers();
@@ -371,7 +378,7 @@ impl<'a> RemoteCalls<'a> {
 
 impl Drop for RemoteCalls<'_> {
     fn drop(&mut self) {
-        if !self.finished {
+        if !self.finished.get() {
             let (registers, mask) = (self.registers, self.mask);
             let _ = self.leave(&registers, mask);
         }

@@ -25,7 +25,7 @@ use commit_clock::DOMAINS_MAX;
 use procfs::{ProcessId, ThreadId};
 use speculation::Dependent;
 use std::collections::{HashMap, HashSet, VecDeque};
-use syscall_table::{nr, Op};
+use syscall_table::Op;
 use tracee::{RemoteCalls, Result, SignalInfo, Stopped, TraceError};
 
 /// A signal that its receiver has not heard.
@@ -382,9 +382,12 @@ fn is_blocked(pid: ProcessId, signal: i32) -> bool {
     SignalSets::of(pid).map_or(true, |sets| sets.blocked & 1 << (signal - 1) != 0)
 }
 
-/// Whether a call has a part of its effect if it is interrupted. One that is not known may have.
+/// Whether a call has a part of its effect if it is interrupted. One that is not known may have. A receive of all
+/// (`MSG_WAITALL`) is none: whether a part has come cannot be seen, and who waits for a request may do so for ever.
+/// One that is interrupted with a part goes on (`signals::goes_on_with_rest`).
 pub(in crate::ahead) fn has_part_of_its_effect(call: procfs::Result<Option<(u64, [u64; 6])>>) -> bool {
-    let waits_for_all = |flags: u64| flags & libc::MSG_WAITALL as u64 != 0;
+    // Of several messages it waits for each, unless it is to wait for the first only.
+    let waits_for_more = |[_, _, len, flags, ..]: [u64; 6]| len > 1 && flags & libc::MSG_WAITFORONE as u64 == 0;
     match procfs::unless_gone(call) {
         Err(_) => true,
         Ok(None) => false,
@@ -394,12 +397,10 @@ pub(in crate::ahead) fn has_part_of_its_effect(call: procfs::Result<Option<(u64,
                 | Op::Send { .. }
                 | Op::SendMsg { .. }
                 | Op::SendMmsg { .. }
-                | Op::RecvMmsg { .. }
                 | Op::Copy { .. }
                 | Op::Vmsplice,
             ) => true,
-            Some(Op::Recv { .. }) => number == nr::recvfrom && waits_for_all(arguments[3]),
-            Some(Op::RecvMsg { .. }) => waits_for_all(arguments[2]),
+            Some(Op::RecvMmsg { .. }) => waits_for_more(arguments),
             _ => false,
         },
     }
@@ -408,6 +409,7 @@ pub(in crate::ahead) fn has_part_of_its_effect(call: procfs::Result<Option<(u64,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use syscall_table::nr;
 
     const INIT: ProcessId = ProcessId::from_raw(1);
 
@@ -435,15 +437,12 @@ mod tests {
         assert!(has_part_of_its_effect(Err(unreadable)));
         assert!(!has_part_of_its_effect(Err(procfs::Error::Gone(INIT.into()))));
         assert!(!has_part_of_its_effect(Ok(None)));
-        let waits_in = |number, flags_at: usize, flags| {
-            let mut arguments = [0; 6];
-            arguments[flags_at] = flags as u64;
-            has_part_of_its_effect(Ok(Some((number, arguments))))
-        };
-        assert!(waits_in(nr::write, 0, 0));
+        let waits_in =
+            |number, len, flags: i32| has_part_of_its_effect(Ok(Some((number, [0, 0, len, flags as u64, 0, 0]))));
+        assert!(waits_in(nr::write, 1, 0));
         assert!(!waits_in(nr::wait4, 0, 0));
-        assert!(waits_in(nr::recvfrom, 3, libc::MSG_WAITALL) && !waits_in(nr::recvfrom, 3, libc::MSG_DONTWAIT));
-        assert!(waits_in(nr::recvmsg, 2, libc::MSG_WAITALL) && !waits_in(nr::recvmsg, 2, 0));
-        assert!(waits_in(nr::recvmmsg, 0, 0));
+        assert!(!waits_in(nr::recvfrom, 10, libc::MSG_WAITALL));
+        assert!(waits_in(nr::recvmmsg, 2, 0) && !waits_in(nr::recvmmsg, 1, 0));
+        assert!(!waits_in(nr::recvmmsg, 2, libc::MSG_WAITFORONE));
     }
 }
