@@ -120,8 +120,8 @@ impl<'a> RemoteCalls<'a> {
     }
 
     /// How the thread stops next. Of its death the event loop learns as of any other, and of its stop on the way there:
-    /// somebody may kill it while it makes a call for us. Another thread of its process may execute a program meanwhile:
-    /// then the first thread's id is that of the new program.
+    /// somebody may kill it while it makes a call for us. Another thread of its process may execute a program
+    /// meanwhile: then the first thread's id is that of the new program.
     fn next_stop(&self) -> Result<i32> {
         let tid = self.stopped.tid();
         let kernel = |source| TraceError::Kernel { what: "wait", task: tid.into(), source };
