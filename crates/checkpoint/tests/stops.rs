@@ -192,8 +192,8 @@ fn a_vessel_that_nobody_knows_of_is_recognized() {
     assert_eq!(program.line(), "1 1");
 }
 
-/// A checkpoint was refused with "clone in process N: Unknown error 513": a signal that cannot be blocked waits, and the
-/// kernel makes no child then. All other calls of ours are interrupted like that where they would wait.
+/// A checkpoint was refused with "clone in process N: Unknown error 513". Where a signal waits that cannot be blocked,
+/// the kernel makes no child. Other calls that a stopped thread makes for us are interrupted so where they would wait.
 #[test]
 fn a_clone_that_is_interrupted_is_made_again() {
     let mut program = Program::start(&compile("interrupted", FILTERED, &[]), &[]);

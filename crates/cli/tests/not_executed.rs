@@ -1,4 +1,4 @@
-//! What cannot be executed, and what is executed in an odd way: the exit status is that of env(1), and one line says why.
+//! What cannot be executed, and what is executed in an odd way. The exit status is that of env(1). One line says why.
 
 use crate::support;
 

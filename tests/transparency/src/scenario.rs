@@ -207,12 +207,16 @@ pub struct Place {
 impl Place {
     /// A place for the scenario of this name.
     pub fn new(settings: &Settings, name: &str) -> Result<Place, String> {
+        // Of one length, however many digits the number of this process has.
         let home = settings.runs.join(format!("{:06x}-{name}", std::process::id()));
         let place = Place { run: home.join("run"), home };
         let longest = SOCKET_PATH - SOCKET_BELOW;
         if place.run.as_os_str().len() > longest {
             let run = place.run.display();
-            return Err(format!("{run} has more than {longest} bytes: too long for sockets that programs make there"));
+            return Err(format!(
+                "{run} has more than {longest} bytes, too many for sockets that programs make there; set \
+                 TRANSPARENCY_DIR to a shorter path"
+            ));
         }
         let failed = |error| format!("cannot make {}: {error}", place.home.display());
         fs::create_dir_all(&place.home).map_err(failed)?;

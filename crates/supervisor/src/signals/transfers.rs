@@ -7,7 +7,7 @@ use std::mem::offset_of;
 use std::os::unix::fs::FileTypeExt;
 use std::sync::atomic::Ordering;
 use syscall_table::nr;
-use tracee::{AgentImage, Result, Stopped, TraceError};
+use tracee::{AgentImage, Registers, Result, Stopped, TraceError};
 
 /// Whether a signal has come with the end of a transfer that goes on with the rest if that signal is ignored: without
 /// a tracer the kernel drops it before it can end anything (`agent::cut`). The thread is told so.
@@ -25,10 +25,15 @@ pub fn goes_on(stopped: &Stopped, look: &Look, image: &AgentImage) -> Result<boo
     if !is_transfer || !is_ignored(stopped.tid(), stopped.signal()) {
         return Ok(false);
     }
-    let cut = registers.gs_base.wrapping_add(offset_of!(ThreadPage, cut) as u64);
-    let kernel = |source| TraceError::kernel("write the agent's page", stopped.tid(), source);
-    tracee::write_bytes(stopped.tid(), cut, &1u64.to_ne_bytes()).map_err(kernel)?;
+    tell_cut(stopped.tid(), registers)?;
     Ok(true)
+}
+
+/// The agent is told that its call was cut short, and goes on with the rest (`agent::cut`).
+fn tell_cut(tid: ThreadId, registers: &Registers) -> Result<()> {
+    let cut = registers.gs_base.wrapping_add(offset_of!(ThreadPage, cut) as u64);
+    let kernel = |source| TraceError::kernel("write the agent's page", tid, source);
+    tracee::write_bytes(tid, cut, &1u64.to_ne_bytes()).map_err(kernel)
 }
 
 /// Whether a thread that was stopped on our behalf is in the middle of a call whose count is short only if a signal
@@ -50,9 +55,7 @@ pub fn goes_on_with_rest(stopped: &Stopped, image: &AgentImage, world: &World) -
     if !is_at_end || !is_whole(&saved.frame) || !is_short() || !is_stream(tid, saved.frame.args[0] as i32) {
         return Ok(false);
     }
-    let cut = registers.gs_base.wrapping_add(offset_of!(ThreadPage, cut) as u64);
-    let kernel = |source| TraceError::kernel("write the agent's page", tid, source);
-    tracee::write_bytes(tid, cut, &1u64.to_ne_bytes()).map_err(kernel)?;
+    tell_cut(tid, &registers)?;
     Ok(true)
 }
 
