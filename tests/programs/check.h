@@ -48,6 +48,14 @@ static inline int wait_for(pid_t pid) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/* Makes a directory and removes it until this is 0, at most so often: calls that may become guesses. */
+static inline void make_directories_while(volatile int *left, int most) {
+    for (int n = 0; *left > 0 && n < most; n++) {
+        OK(mkdir("made", 0700));
+        OK(rmdir("made"));
+    }
+}
+
 static inline void sleep_ms(int ms) {
     struct timespec left = {ms / 1000, ms % 1000 * 1000000L};
     while (nanosleep(&left, &left) < 0 && errno == EINTR) {}

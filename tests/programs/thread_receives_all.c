@@ -41,10 +41,7 @@ int main(void) {
     int children[2] = {sender(&ends[0]), sender(&ends[1])};
     OK(mkdir("first", 0700));
     for (long i = 0; i < 2; i++) CHECK(pthread_create(&threads[i], NULL, receive, (void *)i) == 0);
-    for (int n = 0; left > 0 && n < 20000; n++) {
-        OK(mkdir("made", 0700));
-        OK(rmdir("made"));
-    }
+    make_directories_while(&left, 20000);
     for (int i = 0; i < 2; i++) CHECK(pthread_join(threads[i], NULL) == 0);
     for (int i = 0; i < 2; i++) EQUAL(wait_for(children[i]), 0);
     puts("all");

@@ -176,10 +176,7 @@ int main(void) {
         write_anew(worker);
     }
     for (unsigned i = 0; i < WORKERS; i++) CHECK(pthread_create(&threads[i], NULL, work, &workers[i]) == 0);
-    for (int n = 0; left > 0 && n < 400; n++) {
-        OK(mkdir("made", 0700));
-        OK(rmdir("made"));
-    }
+    make_directories_while(&left, 400);
     for (unsigned i = 0; i < WORKERS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
     puts("right");
     return 0;

@@ -25,10 +25,7 @@ int main(void) {
         OK(close(fd));
     }
     for (int i = 0; i < READERS; i++) CHECK(pthread_create(&threads[i], NULL, reader, names[i]) == 0);
-    for (int n = 0; left > 0 && n < 400; n++) {
-        OK(mkdir("made", 0700));
-        OK(rmdir("made"));
-    }
+    make_directories_while(&left, 400);
     for (int i = 0; i < READERS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
     puts("right");
     return 0;

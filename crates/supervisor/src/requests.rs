@@ -381,14 +381,19 @@ fn read_within(tid: ThreadId, address: u64, len: u64) -> Option<Vec<u8>> {
     tracee::read_bytes(tid, address, len).ok()
 }
 
-fn gather_vector(tid: ThreadId, vector: u64, count: u64) -> Option<Vec<u8>> {
+/// The parts of a vector (`struct iovec`) in a thread's memory: address and length. `None`: the kernel would refuse it.
+pub(crate) fn parts_of(tid: ThreadId, vector: u64, count: u64) -> Option<Vec<[u64; 2]>> {
     const IOV_MAX: u64 = 1024;
+    const PART_LEN: u64 = 16;
     if count > IOV_MAX {
         return None;
     }
+    (0..count).map(|part| tracee::read_value(tid, vector.wrapping_add(part * PART_LEN)).ok()).collect()
+}
+
+fn gather_vector(tid: ThreadId, vector: u64, count: u64) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    for i in 0..count {
-        let [address, len]: [u64; 2] = tracee::read_value(tid, vector + i * 16).ok()?;
+    for [address, len] in parts_of(tid, vector, count)? {
         if bytes.len() as u64 + len > OUTPUT_LEN_MAX as u64 {
             return None;
         }

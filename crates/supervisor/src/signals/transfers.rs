@@ -1,6 +1,7 @@
 //! Transfers that a stop of ours, or an ignored signal, has ended early: natively they would have gone on.
 
 use super::{is_ignored, position, Look, Position, Saved};
+use crate::requests::parts_of;
 use agent_abi::{Frame, ThreadPage, World, PROCESSES_MAX, PROCESS_MAPPED_SERVED};
 use procfs::{MagicLink, ThreadId};
 use std::mem::offset_of;
@@ -82,7 +83,6 @@ fn writes_copied_pieces(saved: &Saved, world: &World) -> bool {
 
 /// How many bytes a call is to transfer, as the program's memory says.
 fn asked(tid: ThreadId, frame: &Frame) -> Option<u64> {
-    const IOV_MAX: u64 = 1024;
     const PARTS_AT: u64 = 16;
     let (parts, len) = match frame.nr {
         nr::write | nr::sendto | nr::recvfrom => return Some(frame.args[2]),
@@ -93,10 +93,7 @@ fn asked(tid: ThreadId, frame: &Frame) -> Option<u64> {
         }
         _ => return None,
     };
-    (0..len.min(IOV_MAX)).try_fold(0u64, |sum, part| {
-        let [_, len]: [u64; 2] = tracee::read_value(tid, parts.wrapping_add(part * 16)).ok()?;
-        sum.checked_add(len)
-    })
+    parts_of(tid, parts, len)?.iter().try_fold(0u64, |sum, &[_, len]| sum.checked_add(len))
 }
 
 /// Whether a descriptor is a pipe or a socket: elsewhere a count is short for other reasons.

@@ -201,13 +201,8 @@ impl Buffers {
     }
 
     fn of_vector(tid: ThreadId, at: u64, count: u64) -> Option<Self> {
-        const IOV_MAX: u64 = 1024;
-        if count > IOV_MAX {
-            return None;
-        }
-        let vector = |i: u64| tracee::read_value::<[u64; 2]>(tid, at + i * 16).ok();
-        let buffers = (0..count).map(|i| vector(i).map(|[at, len]| (at, len as usize)));
-        Some(Self(buffers.collect::<Option<_>>()?))
+        let parts = crate::requests::parts_of(tid, at, count)?;
+        Some(Self(parts.into_iter().map(|[at, len]| (at, len as usize)).collect()))
     }
 
     fn len(&self) -> usize {
