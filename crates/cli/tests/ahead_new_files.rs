@@ -187,6 +187,17 @@ const MAKES: &[&str] = &[
     "import socket, struct; s = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW); s.bind((0, 0)); \
      s.send(struct.pack('IHHIIB', 17, 18, 0x301, 1, 0, 0) + bytes(3)); r = s.recv(65536); \
      seen.append(struct.unpack_from('IH', r)[1]); s.close(); put('new', '')",
+    // What is said of a process outside.
+    "seen.extend(len(open('/proc/1/' + n).read()) > 0 for n in ('comm', 'stat', 'status', 'cgroup')); \
+     seen.append(os.stat('/proc/1').st_uid); seen.append('fd' in os.listdir('/proc/1')); put('new', '')",
+    // Signals by a descriptor of a process.
+    "import signal; put('new', ''); p = os.fork()\nif p == 0: signal.pause()\nd = os.pidfd_open(p); \
+     seen.append(signal.pidfd_send_signal(d, 0)); signal.pidfd_send_signal(d, signal.SIGKILL); \
+     seen.append(os.waitpid(p, 0)[1]); os.close(d)",
+    "import signal; put('new', ''); r, w = os.pipe(); p = os.fork()\nif p == 0:\n  \
+     signal.signal(signal.SIGUSR1, lambda *_: os._exit(7)); os.write(w, b'.')\n  while True: signal.pause()\n\
+     os.read(r, 1); d = os.pidfd_open(p); signal.pidfd_send_signal(d, signal.SIGUSR1); \
+     seen.append(os.waitpid(p, 0)[1]); seen.append(errno_of(signal.pidfd_send_signal, d, 0)); os.close(d)",
     "import fcntl; a = os.open('a', os.O_RDONLY)\nfor n in (0x5402, 0x5410, 0x5414):\n  try: fcntl.ioctl(a, n, \
      bytes(64))\n  except OSError as e: seen.append(e.errno)\nos.close(a); put('new', '')",
 ];

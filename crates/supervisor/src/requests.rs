@@ -210,9 +210,8 @@ impl Supervisor {
     /// A domain is about to be changed, by a thread or by us. Whatever file system is mounted there now, it may be
     /// another than when we last looked.
     pub(crate) fn hold_domain(&mut self, tid: Option<ThreadId>, domain: usize) -> io::Result<()> {
-        self.domains.refresh()?;
         let world = self.world();
-        crate::devices::publish(&self.domains, world, &self.handles)?;
+        self.domains.refresh_if_mounted(|domains| crate::devices::publish(domains, world, &self.handles))?;
         let known = self.domains.domains().get(domain).ok_or(io::ErrorKind::InvalidInput)?;
         let by_way = |dev| tid.and_then(|tid| open_by_way_of(tid, dev));
         crate::devices::hold(&self.domains, known.id, world, &self.handles, by_way)

@@ -6,12 +6,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use rustix::fs::{AtFlags, Mode, OFlags, StatVfsMountFlags, StatxFlags};
 
 use super::{classify_all, Class, FileSystem};
 use crate::flush::{Root, Way};
-use procfs::mountinfo;
+use procfs::mountinfo::{self, Mount};
 
 /// The most domains that a world can have; what is beyond them counts as outside.
 pub const DOMAINS_MAX: usize = commit_clock::DOMAINS_MAX;
@@ -65,6 +66,8 @@ pub struct DomainTable {
     places: HashMap<u64, Place>,
     /// What was mounted when it was last looked.
     found: Vec<FileSystem>,
+    /// The very list of [`mountinfo::recent`] as of which [`DomainTable::refresh_if_mounted`] has published.
+    published: Option<Rc<[Mount]>>,
 }
 
 impl DomainTable {
@@ -79,8 +82,21 @@ impl DomainTable {
     /// Reads the mounts again, after one was added or removed. A domain keeps its number, and a block device its
     /// domain, whatever is mounted from it.
     pub fn refresh(&mut self) -> io::Result<()> {
+        self.published = None;
         self.places.clear();
         self.read(&[], None)
+    }
+
+    /// The same, and then `publish`, unless that was done and nothing has been mounted since. To classify all file
+    /// systems takes some ten looks at `/sys` for each.
+    pub fn refresh_if_mounted(&mut self, publish: impl FnOnce(&Self) -> io::Result<()>) -> io::Result<()> {
+        let mounts = mountinfo::recent()?;
+        if !self.published.as_ref().is_some_and(|seen| Rc::ptr_eq(seen, &mounts)) {
+            self.refresh()?;
+            publish(self)?;
+            self.published = Some(mounts);
+        }
+        Ok(())
     }
 
     /// Opens something on a domain's file system, for reading: what fsync(2) and syncfs(2) want. While it is open, the
@@ -315,6 +331,26 @@ mod tests {
         for domain in table.domains() {
             assert!(table.open(domain.id).is_some(), "{domain:?}");
         }
+    }
+
+    #[test]
+    fn the_table_is_published_again_if_that_failed_or_it_was_read_without() {
+        let mut table = DomainTable::new(&[], Path::new("/")).unwrap();
+        table.refresh_if_mounted(|_| Err(io::ErrorKind::OutOfMemory.into())).unwrap_err();
+        let publishes = |table: &mut DomainTable| {
+            let mut is_published = false;
+            let publish = |_: &DomainTable| {
+                is_published = true;
+                Ok(())
+            };
+            table.refresh_if_mounted(publish).unwrap();
+            is_published
+        };
+        assert!(publishes(&mut table));
+        table.refresh().unwrap();
+        assert!(publishes(&mut table));
+        // What was read is recent for a moment, unless somebody mounts something just then.
+        assert!((0..100).any(|_| !publishes(&mut table)));
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub(in crate::ahead) mod interrupted;
 pub(in crate::ahead) mod known_directories;
 pub(in crate::ahead) mod known_ways;
 pub(in crate::ahead) mod opened;
+mod other_processes;
 pub(in crate::ahead) mod own_state;
 pub(in crate::ahead) mod permits;
 pub(in crate::ahead) mod plan;

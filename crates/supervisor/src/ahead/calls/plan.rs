@@ -20,12 +20,10 @@ use crate::ahead::rollback::undo::{position_of, Intent};
 use crate::ahead::{process, Call, Object};
 use crate::event_loop::Supervisor;
 use agent_abi::{option, DeviceKind, FDS_MAX};
-use procfs::{MagicLink, ProcessId, TaskId};
+use procfs::{ProcessId, TaskId};
 use rustix::fs::FileType;
 use speculation::Dependent;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::OnceLock;
 use syscall_table::nr;
@@ -176,7 +174,10 @@ impl Supervisor {
             Ahead::Waits(_) if wanted::sends_itself_nothing(call) => {
                 return Plan::new(Class::Known { result: 0 }).once()
             }
-            Ahead::Waits(_) => return Plan::new(Class::Barrier).once(),
+            Ahead::Waits(_) => {
+                let plan = self.plan_signal_by_descriptor(call);
+                return plan.unwrap_or_else(|| Plan::new(Class::Barrier).once());
+            }
             Ahead::Tracked | Ahead::Held | Ahead::ByArgument | Ahead::Certain => {}
         }
         match op {
@@ -233,6 +234,7 @@ impl Supervisor {
             Op::Look if call.frame.nr == nr::getppid => {
                 Plan::new(if self.is_orphan(call.pid) { Class::Barrier } else { Class::Free }).once()
             }
+            Op::Look if call.frame.nr == nr::pidfd_open => self.plan_process_descriptor(call),
             Op::Look => plan_look_around(call),
             Op::Identity => plan_identity(call),
             Op::Recv { fd: at }
@@ -280,15 +282,6 @@ impl Supervisor {
         }
     }
 
-    /// Whether it looks up a name that leads through /proc to another process, while something is speculative.
-    fn leads_to_others(&self, call: &Call, op: Op) -> bool {
-        if op.paths()[0].is_none() || !self.is_anything_speculative() {
-            return false;
-        }
-        let elsewhere = self.world().options.load(Ordering::Relaxed) & agent_abi::option::PROC_ELSEWHERE != 0;
-        elsewhere || op.paths().into_iter().flatten().any(|(dir, path)| leads_to_others(call, dir, path))
-    }
-
     fn plan_read(&mut self, call: &Call, fd: i32) -> Plan {
         match self.file_description(call.tid, fd) {
             FileDescription::Pipe { dev, ino, copy } => {
@@ -296,7 +289,7 @@ impl Supervisor {
                 Plan::new(Class::Tracked).modifying(Object::Pipe(dev, ino), Intent::Stream(copy))
             }
             FileDescription::File { dev, ino, device, copy } => {
-                if device == DeviceKind::Pseudo && !tells_only_of(call.pid, &copy) {
+                if device == DeviceKind::Pseudo && self.file_tells_of_others(call, &copy) {
                     return Plan::new(Class::Window);
                 }
                 let mut plan = Plan::new(Class::Tracked).observing(Object::File(dev, ino));
@@ -681,41 +674,6 @@ fn can_be_member(description: &FileDescription) -> bool {
     !matches!(description, FileDescription::File { .. } | FileDescription::Nothing | FileDescription::Bad)
 }
 
-/// Whether a file of proc or sysfs tells of nobody but this process, or of the machine.
-fn tells_only_of(pid: ProcessId, file: &std::os::fd::OwnedFd) -> bool {
-    // No process that is speculative makes a control group, or gets a device a number.
-    const MACHINE: [&str; 10] =
-        ["cpuinfo", "meminfo", "filesystems", "version", "uptime", "loadavg", "stat", "sys", "cgroups", "devices"];
-    let Ok(path) = procfs::own_name(file) else { return false };
-    if path.starts_with("/sys") {
-        return true;
-    }
-    // Of a network others tell who is connected, and what sockets are called.
-    const NETWORK: [&str; 4] = ["dev", "if_inet6", "ipv6_route", "route"];
-    let Ok(rest) = path.strip_prefix("/proc") else { return false };
-    let parts: Vec<_> = rest.components().map(|part| part.as_os_str().to_string_lossy().into_owned()).collect();
-    match &parts[..] {
-        [_, net, file] if net == "net" => NETWORK.contains(&file.as_str()),
-        [_, net, ..] if net == "net" => false,
-        [first, ..] => *first == pid.to_string() || MACHINE.contains(&first.as_str()),
-        [] => false,
-    }
-}
-
-fn leads_to_others(call: &Call, dir: u8, path: u8) -> bool {
-    let args = &call.frame.args;
-    let Some(path) = crate::requests::read_path(call.tid, args[usize::from(path) % 6]) else { return false };
-    let base = match args[usize::from(dir) % 6] as i32 {
-        _ if path.is_absolute() => PathBuf::new(),
-        fd if dir != syscall_table::CWD && fd != libc::AT_FDCWD => {
-            MagicLink::Fd(fd).shown(call.tid).unwrap_or_default()
-        }
-        _ => MagicLink::Cwd.shown(call.tid).unwrap_or_default(),
-    };
-    let whole = base.join(path).into_os_string().into_vec();
-    syscall_table::may_lead_to_others(whole, |id| is_caller(call, id))
-}
-
 /// Whether `FIONBIO` asks for what is so already.
 fn waits_as_asked(call: &Call, file: &OwnedFd) -> bool {
     let asked = tracee::read_value::<u32>(call.tid, call.frame.args[2]).map(|asked| asked != 0);
@@ -759,12 +717,12 @@ pub(in crate::ahead) fn is_of_pipefs(dev: u64) -> bool {
 }
 
 /// Whether a number means the caller or its process.
-fn is_caller(call: &Call, number: i32) -> bool {
+pub(super) fn is_caller(call: &Call, number: i32) -> bool {
     number == call.pid.as_raw() || number == call.tid.as_raw()
 }
 
 /// Looks at a process: at another one only while it has done nothing on a guess.
-fn plan_look_around(call: &Call) -> Plan {
+pub(in crate::ahead) fn plan_look_around(call: &Call) -> Plan {
     let Some((_, shows)) = syscall_table::look_up(call.frame.nr) else { return Plan::new(Class::Window).once() };
     match shows.whom(&call.frame.args) {
         Whom::Caller => Plan::new(Class::Free),

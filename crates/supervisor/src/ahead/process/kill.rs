@@ -9,10 +9,11 @@
 //! speculative.
 
 use crate::ahead::calls::ask::Decision;
-use crate::ahead::calls::plan::{Class, Plan};
+use crate::ahead::calls::plan::{plan_look_around, Class, Plan};
 use crate::ahead::events::is_fatal;
 use crate::ahead::process::child_signal::ignores_children;
 use crate::ahead::process::signals::can_be_queued;
+use crate::ahead::process::wanted::signal_by_descriptor;
 use crate::ahead::rollback::is_traced_by_us;
 use crate::ahead::{process, Call};
 use crate::descriptors::real_user_of;
@@ -39,13 +40,37 @@ impl Supervisor {
             // Whoever it means is in a namespace like its own, and so is never speculative.
             return Plan::new(Class::Free);
         }
-        if call.frame.nr == nr::kill && request.signal == 0 && receiver as i32 > 0 {
+        self.plan_signal(call, request)
+    }
+
+    /// `pidfd_open` says whether a process is there, as `kill` with signal 0 does. A process that is taken back stays
+    /// the same one for the kernel, and who has seen one that never was is taken back with it.
+    pub(in crate::ahead) fn plan_process_descriptor(&self, call: &Call) -> Plan {
+        let [number, flags, ..] = call.frame.args;
+        let is_of_process = flags as u32 & !(libc::PIDFD_NONBLOCK) == 0;
+        match number as i32 {
+            1.. if is_of_process && number as i32 != call.pid.as_raw() && self.counts_as_we_do(call.pid.leader()) => {
+                self.plan_probe(ProcessId::from_raw(number as i32))
+            }
+            _ => plan_look_around(call),
+        }
+    }
+
+    /// `pidfd_send_signal` to another process, which counts as `kill`; `None` if it may be something else.
+    pub(in crate::ahead) fn plan_signal_by_descriptor(&self, call: &Call) -> Option<Plan> {
+        let request = signal_by_descriptor(call).filter(|request| request.receiver != call.pid)?;
+        self.counts_as_we_do(call.pid.leader()).then(|| self.plan_signal(call, request))
+    }
+
+    fn plan_signal(&self, call: &Call, request: SignalRequest) -> Plan {
+        let is_kill = matches!(call.frame.nr, nr::kill | nr::pidfd_send_signal);
+        if is_kill && request.signal == 0 && request.receiver.as_raw() > 0 {
             return self.plan_probe(request.receiver);
         }
         let is_living = self.tracees.get(&request.receiver.leader()).is_some_and(|tracee| tracee.thread.is_some())
             && !self.ahead.children.held_exits.contains_key(&request.receiver)
             && !self.is_without_agent(request.receiver.leader());
-        if call.frame.nr != nr::kill || !is_living || !(1..=libc::SIGSYS).contains(&request.signal) {
+        if !is_kill || !is_living || !(1..=libc::SIGSYS).contains(&request.signal) {
             return Plan::new(Class::Window).once();
         }
         match self.ahead.is_speculative(call.pid) || self.ahead.is_speculative(request.receiver) {
@@ -84,12 +109,21 @@ impl Supervisor {
             plan.observes.push(Dependent::Process(process(pid)));
             return plan;
         }
-        match kin.is_forgotten(receiver) && is_traced_by_us(receiver).is_ok_and(|is_ours| !is_ours) {
-            // Of outside, or nobody.
+        match self.is_outsider(receiver) {
             true => Plan::new(Class::Free),
             // It may be there only because of a checkpoint, or not any more only because it was buried.
             false => Plan::new(Class::Window).once(),
         }
+    }
+
+    /// Whether a number is that of a process outside the world, or of nobody. Nobody inside has had it whose end, or
+    /// birth, could be taken back.
+    pub(in crate::ahead) fn is_outsider(&self, pid: ProcessId) -> bool {
+        self.ahead.children.is_forgotten(pid)
+            && !self.tracees.contains_key(&pid.leader())
+            && !self.ahead.children.held_exits.contains_key(&pid)
+            && self.ahead.unasked_ends.parent(pid).is_none()
+            && is_traced_by_us(pid).is_ok_and(|is_ours| !is_ours)
     }
 
     /// Whose child a process is of whose end SIGCHLD tells, if that is held.

@@ -1,5 +1,6 @@
 //! Which children a wait asks for, and what of them (wait4(2), waitid(2)).
 
+use crate::ahead::process::kill::SignalRequest;
 use crate::ahead::{process, Call};
 use crate::event_loop::Supervisor;
 use agent_abi::Frame;
@@ -163,13 +164,19 @@ fn process_behind(pid: ProcessId, fd: i32) -> Option<i32> {
     procfs::descriptor_field(pid, fd, "Pid").ok()?.parse().ok()
 }
 
+/// Whom a call sends which signal by a descriptor, if it says nothing else of it.
+pub(in crate::ahead) fn signal_by_descriptor(call: &Call) -> Option<SignalRequest> {
+    let [fd, signal, info, flags, ..] = call.frame.args;
+    let is_plain = call.frame.nr == nr::pidfd_send_signal && (info, flags as u32) == (0, 0);
+    // Of one that was waited for the number is -1.
+    let receiver = is_plain.then(|| process_behind(call.pid, fd as i32)).flatten().filter(|&number| number > 0)?;
+    Some(SignalRequest { receiver: ProcessId::from_raw(receiver), signal: signal as i32 })
+}
+
 /// Whether a call asks whether signals can be sent by a descriptor, which is that of the caller's own process: as Go
 /// does to know whether there is the call.
 pub(in crate::ahead) fn sends_itself_nothing(call: &Call) -> bool {
-    let [fd, signal, info, flags, ..] = call.frame.args;
-    call.frame.nr == nr::pidfd_send_signal
-        && (signal as i32, info, flags as u32) == (0, 0, 0)
-        && process_behind(call.pid, fd as i32) == Some(call.pid.as_raw())
+    signal_by_descriptor(call).is_some_and(|request| request.receiver == call.pid && request.signal == 0)
 }
 
 fn group_of(pid: ProcessId) -> i32 {
