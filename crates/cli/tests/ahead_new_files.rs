@@ -167,6 +167,11 @@ const MAKES: &[&str] = &[
      seen.extend(line for line in open('/proc/self/status') if 'VmLck' in line); put('new', '')",
     "if os.fork() == 0: os._exit(libc.personality(0x40000) + libc.personality(0xffffffff) - 0x40000 + \
      libc.syscall(238, 0, 0, 0) + libc.munlockall())\nseen.append(os.wait()[1]); put('new', '')",
+    // The signal of the parent's death, slack of timers, no new rights.
+    "if os.fork() == 0:\n  v = ctypes.c_int(); \
+     r = [libc.prctl(n, v, 0, 0, 0) for n, v in ((1, 10), (29, 70000), (38, 1))]; libc.prctl(2, ctypes.byref(v), 0, 0, 0); \
+     os._exit(v.value + sum(r) + (libc.prctl(30, 0, 0, 0, 0) == 70000) + libc.prctl(39, 0, 0, 0, 0))\n\
+     seen.append(os.wait()[1]); put('new', '')",
     // A group and a session of one's own. The session has no terminal.
     "if os.fork() == 0:\n  os.setsid(); mine = os.getsid(0) == os.getpid()\n  if os.fork() == 0: os.setpgid(0, 0); \
      os._exit(mine + 2 * (os.getpgrp() == os.getpid()))\n  os._exit(os.wait()[1] >> 8)\n\

@@ -111,6 +111,10 @@ impl Supervisor {
             Some((Op::Lasting, Shows::Own)) => true,
             // Of no other process's clock.
             Some((Op::OwnTimer, shows)) => matches!(shows.whom(&call.frame.args), Whom::Caller),
+            Some((Op::Prctl, _)) => {
+                // PR_SET_: PDEATHSIG, TIMERSLACK, NO_NEW_PRIVS, THP_DISABLE
+                matches!(call.frame.args[0] as u32, 1 | 29 | 38 | 41)
+            }
             _ => false,
         };
         is_own && self.ahead.checkpoints.of(call.pid).next().is_none()

@@ -223,6 +223,7 @@ impl Supervisor {
             Op::Kill if arg(0) as i32 == call.pid.as_raw() => plan_own_signal(arg(1) as i32),
             Op::Kill => self.plan_kill(call),
             Op::Execve | Op::Execveat => self.plan_exec(call),
+            Op::Prctl if self.lasts_no_longer_than_its_process(call) => Plan::new(Class::Free).once(),
             Op::Prctl => plan_prctl(call),
             Op::Lasting if own_state::is_refused_key(call) => Plan::new(Class::Free),
             Op::Lasting if self.locks_young_memory(call) => Plan::new(Class::Free).once(),
