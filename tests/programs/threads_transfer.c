@@ -1,9 +1,9 @@
-/* A thread has a file transferred into a socket, in calls of many pieces, while calls of the first thread make
-   checkpoints: each byte arrives once, whatever is put back. */
+/* A thread has a file transferred into a socket and into a pipe, in calls of many pieces, while calls of the first
+   thread make checkpoints: each byte arrives once, whatever is put back. */
 #include "check.h"
 #include <sys/sendfile.h>
 enum { WORDS = 1 << 16, SIZE = WORDS * 4 };
-static volatile int is_done;
+static volatile int goes_on;
 static uint32_t words[WORDS];
 static int file, in;
 /* Counters, from the first to the last, over and over. */
@@ -22,38 +22,49 @@ static void expect(int fd, int times) {
     }
     EQUAL(read(fd, found, 1), 0);
 }
-static void *sender(void *argument) {
-    (void)argument;
+static ssize_t into_socket(off_t *at) { return sendfile(in, file, at, SIZE - *at); }
+static ssize_t into_pipe(off_t *at) { return splice(file, at, in, NULL, SIZE - *at, 0); }
+static void *sender(void *transfer) {
     int times = rounds(32);
     for (int n = 0; n < times; n++)
-        for (off_t at = 0; at < SIZE;) CHECK(sendfile(in, file, &at, SIZE - at) > 0);
+        for (off_t at = 0; at < SIZE;) CHECK(((ssize_t(*)(off_t *))transfer)(&at) > 0);
     OK(close(in));
-    is_done = 1;
+    goes_on = 0;
     return NULL;
+}
+static void transfer(int to, int from, ssize_t (*by)(off_t *)) {
+    in = to;
+    goes_on = 1;
+    pid_t child = OK(fork());
+    if (child == 0) {
+        OK(close(in));
+        expect(from, rounds(32));
+        _exit(0);
+    }
+    OK(close(from));
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, sender, (void *)by) == 0);
+    while (goes_on) {
+        make_directories_while(&goes_on, 1);
+        usleep(5000);
+    }
+    CHECK(pthread_join(thread, NULL) == 0);
+    EQUAL(wait_for(child), 0);
 }
 int main(void) {
     for (uint32_t i = 0; i < WORDS; i++) words[i] = i;
     file = OK(open("words", O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
     EQUAL(write(file, words, SIZE), SIZE);
-    int pair[2];
+    int pair[2], ends[2], other[2];
     OK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair));
-    in = pair[0];
-    pid_t child = OK(fork());
-    if (child == 0) {
-        OK(close(in));
-        expect(pair[1], rounds(32));
-        _exit(0);
-    }
-    OK(close(pair[1]));
-    pthread_t thread;
-    CHECK(pthread_create(&thread, NULL, sender, NULL) == 0);
-    while (!is_done) {
-        OK(mkdir("made", 0700));
-        OK(rmdir("made"));
-        usleep(5000);
-    }
-    CHECK(pthread_join(thread, NULL) == 0);
-    EQUAL(wait_for(child), 0);
+    transfer(pair[0], pair[1], into_socket);
+    /* Since data was moved into it within the kernel, a pipe knows no writing without waiting (RWF_NOWAIT). */
+    OK(pipe(ends));
+    OK(pipe(other));
+    EQUAL(write(other[1], words, 1), 1);
+    EQUAL(splice(other[0], NULL, ends[1], NULL, 1, 0), 1);
+    EQUAL(read(ends[0], words, 1), 1);
+    transfer(ends[1], ends[0], into_pipe);
     puts("right");
     return 0;
 }

@@ -179,8 +179,7 @@ impl Call<'_> {
                 if result != ENOTSOCK {
                     return result;
                 }
-                self.set_phase(PHASE_PARTIAL);
-                if self.must_leave() {
+                if !self.may_begin_more(false) {
                     return result;
                 }
                 gate::instead(&[fd, vector, vector_len, 0, 0, 0], nr::writev)

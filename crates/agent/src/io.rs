@@ -5,8 +5,8 @@ use crate::descriptors::{is_doubtful_socket, Stat, Way, S_IFBLK, S_IFCHR, S_IFIF
 use crate::gate::{self, EAGAIN};
 use crate::transfer::{file_flags, ready_now, O_NONBLOCK, POLLOUT};
 use agent_abi::{
-    option, FdEntry, FdKind, Request, AFTER_MUST_FINISH, AFTER_OBSERVES, MAPPED_MEMORY, PHASE_BEFORE,
-    PROCESS_LOCKS_OUTSIDE, PROCESS_MAPPED_SERVED, SYNC_AFTER_WRITE, SYNC_OF_DATA, SYNC_SHOWS, SYNC_UNSHOWN,
+    option, FdEntry, FdKind, Request, AFTER_MUST_FINISH, AFTER_OBSERVES, MAPPED_MEMORY, PROCESS_LOCKS_OUTSIDE,
+    PROCESS_MAPPED_SERVED, SYNC_AFTER_WRITE, SYNC_OF_DATA, SYNC_SHOWS, SYNC_UNSHOWN,
 };
 use commit_clock::Transaction;
 use core::sync::atomic::Ordering;
@@ -361,8 +361,7 @@ impl Call<'_> {
             return;
         }
         // Not taken: nothing happened, the call is still to be made.
-        self.set_phase(PHASE_BEFORE);
-        if self.must_leave() {
+        if !self.may_begin_more(true) {
             return self.begin_again();
         }
         if taken == -EAGAIN {

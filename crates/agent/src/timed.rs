@@ -4,9 +4,7 @@
 use crate::clocks::Call;
 use crate::gate::{self, EAGAIN, EINTR};
 use crate::memory::read_program;
-use agent_abi::{
-    option, AFTER_OBSERVES, AFTER_REPEATS, AFTER_REPEATS_AND_FINISHES, AFTER_WAITS, PHASE_BEFORE, REPEATS,
-};
+use agent_abi::{option, AFTER_OBSERVES, AFTER_REPEATS, AFTER_REPEATS_AND_FINISHES, AFTER_WAITS, REPEATS};
 use syscall_table::nr;
 
 pub const SECOND_NS: u64 = 1_000_000_000;
@@ -33,8 +31,10 @@ impl Call<'_> {
             if result != REPEATS {
                 return result;
             }
-            // Nothing has happened yet.
-            self.set_phase(PHASE_BEFORE);
+            if !self.may_begin_more(true) {
+                self.begin_again();
+                return -EINTR;
+            }
             let rest = whole.saturating_sub(now_ns().saturating_sub(begin));
             left = [rest / SECOND_NS, rest % SECOND_NS];
             let value = match limit {
@@ -82,9 +82,7 @@ impl Call<'_> {
                 return result;
             }
             loop {
-                // Nothing has happened yet.
-                self.set_phase(PHASE_BEFORE);
-                if self.must_leave() {
+                if !self.may_begin_more(true) {
                     self.begin_again();
                     return -EINTR;
                 }
@@ -98,11 +96,8 @@ impl Call<'_> {
                 self.page.after = AFTER_WAITS;
                 let ready =
                     gate::instead(&[one.as_mut_ptr() as u64, 1, left.as_ptr() as u64, 0, MASK_LEN, 0], nr::ppoll);
-                if ready != 0 && ready != REPEATS {
-                    self.set_phase(PHASE_BEFORE);
-                    if !self.must_leave() {
-                        break;
-                    }
+                if ready != 0 && ready != REPEATS && self.may_begin_more(true) {
+                    break;
                 }
             }
         }

@@ -306,9 +306,7 @@ impl Call<'_> {
         let mut one = [u64::from(fd as u32) | events << 32];
         self.page.after = AFTER_MUST_FINISH;
         gate::instead(&[one.as_mut_ptr() as u64, 1, 0, 0, MASK_LEN, 0], nr::ppoll);
-        // Nothing has happened yet.
-        self.set_phase(PHASE_BEFORE);
-        let goes_on = !self.must_leave();
+        let goes_on = self.may_begin_more(true);
         if !goes_on {
             self.begin_again();
         }
@@ -329,6 +327,14 @@ impl Call<'_> {
         // it must be stored here and now.
         unsafe { (&raw mut self.page.phase).write_volatile(phase) };
         compiler_fence(Ordering::SeqCst);
+    }
+
+    /// A step of the call has changed nothing: the call stands where it stood before the step (`is_first`: at its
+    /// beginning). Whether it may make another one. To begin that says anew what comes behind it (`ThreadPage::after`),
+    /// and the word that is looked for here would be lost. Who is stopped behind the first line is taken out.
+    pub fn may_begin_more(&mut self, is_first: bool) -> bool {
+        self.set_phase(if is_first { PHASE_BEFORE } else { PHASE_PARTIAL });
+        !self.must_leave()
     }
 
     /// Whether a signal waits until the thread has left the agent, or a checkpoint was taken since the step before.
@@ -494,9 +500,13 @@ impl Call<'_> {
         }
     }
 
-    /// The same for a kernel whose pipes know no writing without waiting: if there is room, as much as has room then.
+    /// The same for an end of a pipe that knows no writing without waiting: if there is room, as much as has room then.
+    /// Such an end was opened by a name, as by a rollback, or the kernel has moved data there; or it is an old kernel.
     #[cold]
     fn write_ready(&mut self, target: Target, bytes: Bytes, is_first: bool) -> Option<i64> {
+        if !self.may_begin_more(is_first) {
+            return None;
+        }
         if !is_first && ready_now(target.fd, POLLOUT) == 0 {
             return Some(-EAGAIN);
         }
@@ -535,8 +545,7 @@ impl Call<'_> {
             self.request_commit(&clock);
             return Some(taken);
         }
-        self.set_phase(if is_first { PHASE_BEFORE } else { PHASE_PARTIAL });
-        if self.must_leave() {
+        if !self.may_begin_more(is_first) {
             return None;
         }
         if taken == -EAGAIN {
@@ -620,8 +629,7 @@ impl Call<'_> {
             return;
         }
         // Nothing was there.
-        self.set_phase(PHASE_BEFORE);
-        if self.must_leave() || self.await_as_program(input, POLLIN) {
+        if !self.may_begin_more(true) || self.await_as_program(input, POLLIN) {
             self.begin_again();
         }
     }
