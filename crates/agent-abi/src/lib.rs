@@ -45,8 +45,8 @@ pub use text::{text_index, FileVersion, Text, TextRow, TextState, TEXTS_MAX};
 pub use thread::{
     AgentHeader, Frame, Private, ThreadPage, AFTER_LEAVES, AFTER_MUST_FINISH, AFTER_OBSERVES, AFTER_REPEATS,
     AFTER_REPEATS_AND_FINISHES, AFTER_WAITS, FDS_MAX, OWN_DESCRIPTORS_MAX, PHASE_AFTER, PHASE_BEFORE, PHASE_PARTIAL,
-    REPEATS, STUBS_MAX, SYNC_AFTER_WRITE, SYNC_OF_DATA, SYNC_SHOWS, SYNC_UNSHOWN, THREAD_FORKED, THREAD_TRACES,
-    THREAD_UNCACHED, THREAD_WATCHED,
+    REPEATS, REST_TELLS, REST_WAITS, STUBS_MAX, SYNC_AFTER_WRITE, SYNC_OF_DATA, SYNC_SHOWS, SYNC_UNSHOWN,
+    THREAD_FORKED, THREAD_TRACES, THREAD_UNCACHED, THREAD_WATCHED,
 };
 pub use ways::{WayEnd, WayKey, Ways, WAYS, WAY_LEN_MAX};
 
@@ -56,7 +56,7 @@ use epochs::Permits;
 pub use epochs::{About, Work, YoungPipes};
 
 /// Changes whenever the layout or the meaning of anything here changes; checked at every exec.
-pub const PROTOCOL_VERSION: u32 = 23;
+pub const PROTOCOL_VERSION: u32 = 24;
 
 /// Written data at which a transaction is committed though nobody waits for it, bytes: what a journal of a gigabyte
 /// would take into one transaction before it commits by itself (a quarter, half of that to be early).

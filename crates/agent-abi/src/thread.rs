@@ -46,6 +46,11 @@ pub const THREAD_TRACES: u32 = 4;
 /// The thread stops before it ends: its process has a stream to outside.
 pub const THREAD_WATCHED: u32 = 8;
 
+/// The supervisor is told when the call that is under way has been made, though it was not asked about it.
+pub const REST_TELLS: u64 = 1;
+/// The thread was taken back from a wait with a limit, and makes that call again: for the time that is left.
+pub const REST_WAITS: u64 = 2;
+
 /// Since its last fsync the thread has shown nothing.
 pub const SYNC_UNSHOWN: u32 = 1;
 /// After its fsync before that it has.
@@ -130,6 +135,14 @@ pub struct ThreadPage {
     pub cut: u64,
     /// The number of the call that `restart_syscall` goes on with; its arguments are the same.
     pub restarts: u64,
+    /// `REST_…`: what the supervisor has said of the call that the thread is in, or makes next.
+    pub rest: AtomicU64,
+    /// When the last wait with a limit began (`CLOCK_MONOTONIC`, ns).
+    pub wait_since: u64,
+    /// In which call of the program: where that goes on.
+    pub wait_site: u64,
+    /// And the program's stack pointer in it.
+    pub wait_rsp: u64,
 }
 
 /// The start of a process's own memory.

@@ -36,6 +36,8 @@ pub struct Call<'a> {
     pub is_apart: bool,
     /// What the call says is compared before the program may have it ([`crate::permits`]).
     pub is_compared: bool,
+    /// Of a `recvmsg` of all: how much room the program has given for what comes beside the data ([`crate::cut`]).
+    pub control_room: u64,
 }
 
 impl<'a> Call<'a> {
@@ -44,7 +46,17 @@ impl<'a> Call<'a> {
         let world = world();
         let process = &world.processes[page.process as usize % PROCESSES_MAX];
         let thread = &world.threads[page.thread as usize % THREADS_MAX];
-        Self { frame, page, world, process, thread, replaced: None, is_apart: false, is_compared: false }
+        Self {
+            frame,
+            page,
+            world,
+            process,
+            thread,
+            replaced: None,
+            is_apart: false,
+            is_compared: false,
+            control_room: 0,
+        }
     }
 
     #[inline(always)]

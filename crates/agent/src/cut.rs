@@ -4,7 +4,7 @@
 
 use crate::clocks::Call;
 use crate::gate::{self, EAGAIN, EINTR};
-use crate::memory::read_program;
+use crate::memory::{read_program, write_program};
 use crate::timed::{now_ns, socket_limit_ns, MILLISECOND_NS, SECOND_NS};
 use agent_abi::{
     option, AFTER_MUST_FINISH, AFTER_OBSERVES, AFTER_REPEATS, AFTER_REPEATS_AND_FINISHES, AFTER_WAITS, PHASE_AFTER,
@@ -17,6 +17,12 @@ const MSG_DONTWAIT: u64 = 0x40;
 const MSG_WAITALL: u64 = 0x100;
 const MSG_NOSIGNAL: u64 = 0x4000;
 const ENOTSOCK: i64 = -88;
+
+/// Where the header of a message says what comes beside the data: where it goes to, and how much room is there.
+const CONTROL_AT: u64 = 32;
+const CONTROL_LEN_AT: u64 = 40;
+/// In the place of the room for that: something has come.
+const CONTROL_HAS_COME: u64 = u64::MAX;
 
 /// So many parts of what is left are given to the kernel at once.
 const PARTS: usize = 16;
@@ -49,7 +55,10 @@ impl Call<'_> {
     #[cold]
     #[inline(never)]
     fn send_within(&mut self, whole: u64, after: u64) -> i64 {
-        let begin = now_ns();
+        let (begin, is_again) = self.begin_wait();
+        if is_again {
+            return self.send_rest(0, after, Some((begin, whole)));
+        }
         self.page.after = if after == AFTER_OBSERVES { AFTER_REPEATS } else { AFTER_REPEATS_AND_FINISHES };
         let result = self.make();
         match result {
@@ -78,21 +87,50 @@ impl Call<'_> {
         const POLLIN: u64 = 1;
         const SO_TYPE: u64 = 3;
         const SOCK_STREAM: u64 = 1;
-        const CONTROL: u64 = 32;
         let flags = match self.frame.nr {
             nr::recvfrom => self.arg(3),
             nr::recvmsg => self.arg(2),
             _ => 0,
         };
-        // What comes beside the data came with the first part of it.
-        let mut control = [0];
-        let is_plain = self.frame.nr != nr::recvmsg
-            || read_program(self.arg(1).wrapping_add(CONTROL), &mut control) && control[0] == 0;
-        let wants_all = flags & (MSG_WAITALL | MSG_PEEK | MSG_DONTWAIT) == MSG_WAITALL && is_plain;
+        // What comes beside the data ends the call.
+        let is_plain =
+            || self.frame.nr != nr::recvmsg || self.told_control().is_some_and(|[_, has_come]| has_come == 0);
+        let wants_all = flags & (MSG_WAITALL | MSG_PEEK | MSG_DONTWAIT) == MSG_WAITALL && is_plain();
         match wants_all && crate::sockets::socket_option(self.arg(0), SO_TYPE) == Some(SOCK_STREAM) {
             true => self.go_on(received, after, limit, POLLIN),
             false => received,
         }
+    }
+
+    /// A message is about to be received: the kernel writes over what its header says of the room beside the data.
+    #[inline(always)]
+    pub fn note_control_room(&mut self) {
+        if self.frame.nr == nr::recvmsg && self.arg(2) & MSG_WAITALL != 0 {
+            self.control_room = self.told_control().map_or(0, |[at, room]| if at == 0 { 0 } else { room });
+        }
+    }
+
+    /// What the header of the program's message says of what comes beside the data.
+    fn told_control(&self) -> Option<[u64; 2]> {
+        let mut control = [0; 2];
+        read_program(self.arg(1).wrapping_add(CONTROL_AT), &mut control).then_some(control)
+    }
+
+    /// Receive what is left, and what comes beside it.
+    fn receive_piece(&mut self, parts: &[[u64; 2]], flags: u64) -> i64 {
+        let at = match self.told_control() {
+            Some([at, _]) if self.control_room != 0 => at,
+            _ => 0,
+        };
+        let room = if at == 0 { 0 } else { self.control_room };
+        let mut header = [0, 0, parts.as_ptr() as u64, parts.len() as u64, at, room, 0];
+        let result = gate::instead(&[self.arg(0), header.as_mut_ptr() as u64, flags, 0, 0, 0], nr::recvmsg);
+        let [.., came, message_flags] = header;
+        if result > 0 && at != 0 && came != 0 {
+            self.control_room = CONTROL_HAS_COME;
+            write_program(self.arg(1).wrapping_add(CONTROL_LEN_AT), &[came, message_flags]);
+        }
+        result
     }
 
     /// Transfer the rest, and answer with all of it. `events`: what is waited for.
@@ -121,7 +159,12 @@ impl Call<'_> {
                     done = last as u64;
                     break;
                 }
-                1.. => done += last as u64,
+                1.. => {
+                    done += last as u64;
+                    if self.control_room == CONTROL_HAS_COME {
+                        break;
+                    }
+                }
                 REPEATS => {}
                 error if error == -EAGAIN && left_ns.is_some_and(|left| left > 0) => {
                     self.show(done);
@@ -166,8 +209,8 @@ impl Call<'_> {
             nr::sendto if done == 0 => gate::instead(&[fd, second, third, fourth | waits, fifth, sixth], nr::sendto),
             nr::sendmsg if done == 0 => gate::instead(&[fd, second, third | waits, 0, 0, 0], nr::sendmsg),
             nr::sendmmsg => gate::instead(&[fd, second, third, fourth | waits, 0, 0], nr::sendmmsg),
-            nr::recvfrom => gate::instead(&[fd, header_at, fourth | waits, 0, 0, 0], nr::recvmsg),
-            nr::recvmsg => gate::instead(&[fd, header_at, third | waits, 0, 0, 0], nr::recvmsg),
+            nr::recvfrom => self.receive_piece(parts, fourth | waits),
+            nr::recvmsg => self.receive_piece(parts, third | waits),
             nr => {
                 let flags = match nr {
                     nr::sendto => fourth,

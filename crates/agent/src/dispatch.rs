@@ -6,7 +6,7 @@ use crate::gate::{self, ETXTBSY};
 use crate::names::AT_FDCWD;
 use crate::permits::OnPermit;
 use crate::timed::Limit;
-use agent_abi::{ahead, DeviceKind, Frame, Request, ThreadPage};
+use agent_abi::{ahead, DeviceKind, Frame, Request, ThreadPage, REST_TELLS};
 use core::sync::atomic::Ordering;
 use syscall_table::nr;
 use syscall_table::{Op, Shows};
@@ -31,9 +31,9 @@ fn handle(frame: &mut Frame, page: &mut ThreadPage) {
     let number = call.frame.nr;
     let mut is_busy = false;
     loop {
-        let Some(decided) = call.decide(is_busy) else { return };
+        let Some(decided) = call.decide(is_busy) else { return call.has_waited() };
         carry_out(&mut call);
-        if decided.is_told {
+        if decided.is_told || call.is_to_tell() {
             gate::request(Request::Done, call.frame.rax, 0, 0);
         }
         if decided.is_permitted {
@@ -210,6 +210,13 @@ impl Call<'_> {
             },
         }
         Some(decided)
+    }
+
+    /// Whether the supervisor has let the thread go on in this call, and is told when it has been made; only once.
+    #[inline(always)]
+    fn is_to_tell(&self) -> bool {
+        self.page.rest.load(Ordering::Relaxed) & REST_TELLS != 0
+            && self.page.rest.fetch_and(!REST_TELLS, Ordering::Relaxed) & REST_TELLS != 0
     }
 
     /// Something is speculative: what this call may touch is the supervisor's to decide.

@@ -13,7 +13,7 @@ use agent_abi::{
     PROCESS_MAPPED_SHARED, PROCESS_PRIVILEGES, PROCESS_SHARES, PROCESS_SHARES_STATE, PROCESS_TIMERS, PROCESS_UNDOES,
     THREADS_MAX, THREAD_FORKED, THREAD_PAGE_OFFSET, THREAD_UNCACHED,
 };
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use syscall_table::nr;
 use syscall_table::Shows;
 
@@ -310,6 +310,10 @@ impl Call<'_> {
                 log_flushed: 0,
                 cut: 0,
                 restarts: 0,
+                rest: AtomicU64::new(0),
+                wait_since: 0,
+                wait_site: 0,
+                wait_rsp: 0,
                 looks: AtomicU32::new(0),
             });
             ((at - core::mem::size_of::<Frame>() as u64) as *mut Frame).write(*self.frame);
@@ -712,6 +716,10 @@ pub unsafe extern "C" fn child(frame: *mut Frame, page: *mut ThreadPage) -> *mut
             log_flushed: 0,
             cut: 0,
             restarts: page.restarts,
+            rest: AtomicU64::new(0),
+            wait_since: 0,
+            wait_site: 0,
+            wait_rsp: 0,
             looks: AtomicU32::new(0),
         };
         (home as *mut ThreadPage).write(moved);

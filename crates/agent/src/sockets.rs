@@ -122,6 +122,7 @@ impl Call<'_> {
             self.settle_taking(self.arg(position), entry);
             self.lets_others_go(entry);
         }
+        self.note_control_room();
         let result = self.proceed_receiving(position, AFTER_MUST_FINISH);
         if result >= 0 && !self.is_clean() {
             self.note_taken(entry, result);

@@ -9,7 +9,7 @@ use agent_abi::{
     option, DeviceKind, Request, ThreadPage, FDS_MAX, PRIVATE_BASE, PROCESSES_MAX, PROCESS_MAPPED_SERVED,
     PROCESS_PRIVILEGES, THREADS_MAX, THREAD_PAGE_OFFSET,
 };
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use syscall_table::nr;
 
 /// Offset of the first thread's page in the private memory. The stack is below it, and what is remembered of the first
@@ -107,6 +107,10 @@ fn prepare_first_page(at: u64, thread: u64, process: u64) {
             log_flushed: 0,
             cut: 0,
             restarts: 0,
+            rest: AtomicU64::new(0),
+            wait_since: 0,
+            wait_site: 0,
+            wait_rsp: 0,
             looks: AtomicU32::new(0),
         });
         gate::call(nr::arch_prctl, [ARCH_SET_GS, at, 0, 0, 0, 0]);

@@ -4,7 +4,8 @@
 use crate::clocks::Call;
 use crate::gate::{self, EAGAIN, EINTR};
 use crate::memory::read_program;
-use agent_abi::{option, AFTER_OBSERVES, AFTER_REPEATS, AFTER_REPEATS_AND_FINISHES, AFTER_WAITS, REPEATS};
+use agent_abi::{option, AFTER_OBSERVES, AFTER_REPEATS, AFTER_REPEATS_AND_FINISHES, AFTER_WAITS, REPEATS, REST_WAITS};
+use core::sync::atomic::Ordering;
 use syscall_table::nr;
 
 pub const SECOND_NS: u64 = 1_000_000_000;
@@ -23,18 +24,21 @@ impl Call<'_> {
     /// Make the program's call, whose limit is the argument at `position`.
     pub fn proceed_timed(&mut self, position: u8, limit: Limit) -> i64 {
         let Some(whole) = self.limit_ns(position, limit) else { return self.proceed_observing() };
-        let begin = now_ns();
+        let (begin, mut is_again) = self.begin_wait();
         let mut left: [u64; 2];
         loop {
-            self.page.after = AFTER_REPEATS;
-            let result = self.make();
-            if result != REPEATS {
-                return result;
+            if !is_again {
+                self.page.after = AFTER_REPEATS;
+                let result = self.make();
+                if result != REPEATS {
+                    return result;
+                }
+                if !self.may_begin_more(true) {
+                    self.begin_again();
+                    return -EINTR;
+                }
             }
-            if !self.may_begin_more(true) {
-                self.begin_again();
-                return -EINTR;
-            }
+            is_again = false;
             let rest = whole.saturating_sub(now_ns().saturating_sub(begin));
             left = [rest / SECOND_NS, rest % SECOND_NS];
             let value = match limit {
@@ -71,16 +75,19 @@ impl Call<'_> {
         const MASK_LEN: u64 = 8;
         const POLLIN: u64 = 1;
         let repeats = if after == AFTER_OBSERVES { AFTER_REPEATS } else { AFTER_REPEATS_AND_FINISHES };
-        let begin = now_ns();
+        let (begin, mut is_again) = self.begin_wait();
         loop {
-            self.page.after = repeats;
-            let result = self.make();
-            if self.is_cut() && result > 0 {
-                return self.receive_rest(result, after, Some((begin, whole)));
+            if !is_again {
+                self.page.after = repeats;
+                let result = self.make();
+                if self.is_cut() && result > 0 {
+                    return self.receive_rest(result, after, Some((begin, whole)));
+                }
+                if result != REPEATS {
+                    return result;
+                }
             }
-            if result != REPEATS {
-                return result;
-            }
+            is_again = false;
             loop {
                 if !self.may_begin_more(true) {
                     self.begin_again();
@@ -101,6 +108,32 @@ impl Call<'_> {
                 }
             }
         }
+    }
+
+    /// When the wait of this call began, and whether that was before its thread was taken back from it for us: then it
+    /// lasts no longer for that.
+    pub fn begin_wait(&mut self) -> (u64, bool) {
+        let is_same = self.page.wait_site == self.frame.continuation && self.page.wait_rsp == self.page.program_rsp;
+        if self.has_been_taken_back() && is_same {
+            return (self.page.wait_since, true);
+        }
+        let begin = now_ns();
+        self.page.wait_since = begin;
+        self.page.wait_site = self.frame.continuation;
+        self.page.wait_rsp = self.page.program_rsp;
+        (begin, false)
+    }
+
+    fn has_been_taken_back(&self) -> bool {
+        let rest = &self.page.rest;
+        rest.load(Ordering::Relaxed) & REST_WAITS != 0
+            && rest.fetch_and(!REST_WAITS, Ordering::Relaxed) & REST_WAITS != 0
+    }
+
+    /// The call was answered without being made: whatever is made next is another one.
+    #[inline(always)]
+    pub fn has_waited(&self) {
+        self.has_been_taken_back();
     }
 
     /// `None`: it waits without end, or not at all, or the kernel has something to say about the limit.

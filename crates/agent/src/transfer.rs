@@ -364,6 +364,7 @@ impl Call<'_> {
             if piece.len == 0 {
                 break;
             }
+            self.clear_cut();
             let result = match self.put(&source, target, piece, done == 0) {
                 Some(result) if result > 0 => result,
                 Some(error) if done == 0 => return self.answer(error),
@@ -376,8 +377,9 @@ impl Call<'_> {
             here = Bytes { at: here.at + result as u64, len: here.len - result as u64 };
             self.answer(done as i64);
             self.set_phase(PHASE_PARTIAL);
-            // A pipe may have got as much as surely has room, and have more.
-            let is_short = (result as u64) < piece.len && !(target.is_pipe && result as u64 >= PIPE_BUF);
+            // A pipe may have got as much as surely has room, and have more; and a stop of ours ends no transfer.
+            let has_more = target.is_pipe && result as u64 >= PIPE_BUF || self.is_cut();
+            let is_short = (result as u64) < piece.len && !has_more;
             if is_short || self.must_leave() {
                 break;
             }

@@ -409,7 +409,7 @@ impl Supervisor {
             Some(thread) => thread,
             None => match world.thread_map.take() {
                 Some(thread) => thread,
-                None => return self.refuse_program(stopped, "the world has too many threads", "run fewer at once"),
+                None => return self.refuse(stopped, "the world has too many threads", "run fewer at once", false),
             },
         };
         world.threads[thread].begin(tracee.process, 0);
@@ -424,16 +424,6 @@ impl Supervisor {
             begun => begun?,
         };
         tracee.injection = Some(injection);
-        stopped.resume(0)
-    }
-
-    pub(crate) fn refuse_program(&mut self, stopped: Stopped, why: &str, what_to_do: &str) -> Result<()> {
-        let tid = stopped.tid();
-        let name = MagicLink::Exe.shown(tid).map(|path| path.display().to_string());
-        let name = name.or_else(|_| procfs::program_name(tid)).unwrap_or_else(|_| "a program".into());
-        let text = format!("cannot run {name} inside: {why}; {what_to_do}");
-        self.front.tell(&Message::Refused { text, is_command: tid.leads() == self.root });
-        crate::sys::kill_process_of(tid, libc::SIGKILL);
         stopped.resume(0)
     }
 

@@ -124,11 +124,13 @@ impl RunError {
         match self {
             Self::Exec { source, .. } if source.kind() == io::ErrorKind::NotFound => 127,
             Self::Exec { .. } => STATUS_NOT_EXECUTED,
-            _ => 125,
+            _ => STATUS_OURS,
         }
     }
 }
 
+/// Something is wrong of which COMMAND is no cause.
+const STATUS_OURS: u8 = 125;
 /// COMMAND was found but cannot be executed, as env(1) has it.
 const STATUS_NOT_EXECUTED: u8 = 126;
 
@@ -371,7 +373,7 @@ fn read_messages(mut channel: Channel, verbose: u8, heard: std::sync::mpsc::Send
                 Message::Note { text } if verbose > 0 => say(&text),
                 Message::Detail { text } if verbose > 1 => say(&text),
                 Message::Note { .. } | Message::Detail { .. } => {}
-                Message::Warning { text } | Message::Refused { text, is_command: false } => say(&text),
+                Message::Warning { text } | Message::Refused { text, is_command: false, .. } => say(&text),
                 other => {
                     if heard.send(Heard::Told(other)).is_err() {
                         return;
@@ -422,10 +424,10 @@ fn follow(command: ProcessId, heard: &Receiver<Heard>, wants_stats: bool) -> Res
     let (mut status, mut signal) = await_command(command);
     let mut last = loop {
         match await_outcome(heard, Instant::now()) {
-            Ok(Some(Message::Refused { text, .. })) => {
+            Ok(Some(Message::Refused { text, is_to_blame, .. })) => {
                 say(&text);
                 // It was ended before its first instruction: for whoever has started it, it was not executed.
-                (status, signal) = (STATUS_NOT_EXECUTED, None);
+                (status, signal) = (if is_to_blame { STATUS_NOT_EXECUTED } else { STATUS_OURS }, None);
             }
             Ok(last) => break last,
             // The status is never shown, and nothing of COMMAND by ours. What it has written leaves as it is read.

@@ -31,6 +31,7 @@ mod message;
 mod mount_watch;
 mod outputs;
 mod privileges;
+mod refused_programs;
 mod request_names;
 mod requests;
 mod resent_signals;

@@ -21,8 +21,9 @@ pub enum Message {
     Detail { text: String },
     /// Something that must be said.
     Warning { text: String },
-    /// A program cannot run inside and is ended; whether it is COMMAND, or what COMMAND has become.
-    Refused { text: String, is_command: bool },
+    /// A program cannot run inside and is ended; whether it is COMMAND, or what COMMAND has become, and whether that is
+    /// due to the program.
+    Refused { text: String, is_command: bool, is_to_blame: bool },
     /// COMMAND has ended, all that its status depends on is committed, and other processes go on.
     CommandSettled,
     /// A flush failed: everything was stopped.

@@ -11,7 +11,9 @@
 
 mod transfers;
 
-pub use transfers::{goes_on, goes_on_with_rest};
+use transfers::{waits_again, waits_anew};
+
+pub use transfers::{call_to_finish, fill_at_once, goes_on, tell_when_made};
 
 use crate::same_core;
 use agent_abi::{
@@ -613,6 +615,7 @@ pub fn interrupt_call(stopped: &Stopped, image: &AgentImage, world: &World, rest
     match position(stopped, image, &registers)? {
         Position::Before(saved) => {
             leave_call(stopped.tid(), saved.thread, world);
+            waits_anew(stopped.tid(), registers.gs_base)?;
             registers.rax = restart as u64;
             to_interrupted(stopped.tid(), &mut registers, &saved)?;
             registers.rip = behind_call(stopped.tid(), saved.frame.continuation);
@@ -624,6 +627,7 @@ pub fn interrupt_call(stopped: &Stopped, image: &AgentImage, world: &World, rest
                 leave_entry(stopped.tid(), &mut registers)?;
             }
             let Some(continuation) = continuation_ahead(stopped.tid(), &registers) else { return Ok(()) };
+            waits_anew(stopped.tid(), registers.gs_base)?;
             registers.rip = behind_call(stopped.tid(), continuation);
             registers.rax = restart as u64;
             registers.orig_rax = nr;
@@ -633,11 +637,17 @@ pub fn interrupt_call(stopped: &Stopped, image: &AgentImage, world: &World, rest
     }
 }
 
+/// Whether a call that has just been made ended with EINTR though no signal came: without us it would have gone on.
+fn is_interrupted_for_us(registers: &Registers) -> bool {
+    registers.rax as i64 == -i64::from(libc::EINTR)
+}
+
 /// `take_back`, of a thread whose process may gain dependencies before it goes on. One that has made its call, or a
 /// part of it, is told to make nothing more of it: that was allowed under what the process depended on before.
 pub fn take_back_to_ask(stopped: &Stopped, image: &AgentImage, world: &World) -> Result<()> {
     let registers = stopped.registers()?;
-    if let Position::After | Position::Done(_) = position(stopped, image, &registers)? {
+    let is_over = !(registers.rip == image.header.gate_program_after && is_interrupted_for_us(&registers));
+    if let (true, Position::After | Position::Done(_)) = (is_over, position(stopped, image, &registers)?) {
         let after = registers.gs_base.wrapping_add(offset_of!(ThreadPage, after) as u64);
         // A thread that has no page has nothing to be told.
         let _ = tracee::write_bytes(stopped.tid(), after, &AFTER_LEAVES.to_ne_bytes());
@@ -649,8 +659,7 @@ pub fn take_back_to_ask(stopped: &Stopped, image: &AgentImage, world: &World) ->
 /// or in a call that was interrupted without effect. One that has made its call goes on from there.
 pub fn take_back(stopped: &Stopped, image: &AgentImage, world: &World) -> Result<()> {
     let mut registers = stopped.registers()?;
-    let is_interrupted =
-        registers.rax as i64 == -i64::from(libc::EINTR) && registers.rip == image.header.gate_program_after;
+    let is_interrupted = is_interrupted_for_us(&registers) && registers.rip == image.header.gate_program_after;
     let saved = match position(stopped, image, &registers)? {
         Position::Program | Position::After if !is_interrupted => return Ok(()),
         Position::Entering => {
@@ -664,7 +673,14 @@ pub fn take_back(stopped: &Stopped, image: &AgentImage, world: &World) -> Result
         }
         Position::Interrupted(saved) => {
             leave_call(stopped.tid(), saved.thread, world);
-            to_interrupted(stopped.tid(), &mut registers, &saved)?;
+            if repeats(saved.after) {
+                waits_again(stopped.tid(), registers.gs_base)?;
+            }
+            // An ignored signal came before, and no other one.
+            match registers.rax as i64 {
+                REPEATS => back_to_site(&mut registers, &saved),
+                _ => to_interrupted(stopped.tid(), &mut registers, &saved)?,
+            }
             Some(saved)
         }
         Position::Partial(saved) => {
@@ -672,10 +688,12 @@ pub fn take_back(stopped: &Stopped, image: &AgentImage, world: &World) -> Result
             to_partial(&mut registers, &saved);
             Some(saved)
         }
-        // Some calls end with EINTR though no signal came: without us they would have gone on.
         Position::Done(_) | Position::After | Position::Leaving(_) | Position::Program if is_interrupted => {
             let saved = Saved::read(stopped.tid(), registers.gs_base)?;
             leave_call(stopped.tid(), saved.thread, world);
+            if repeats(saved.after) {
+                waits_again(stopped.tid(), registers.gs_base)?;
+            }
             match saved.phase {
                 PHASE_PARTIAL => to_partial(&mut registers, &saved),
                 _ => back_to_site(&mut registers, &saved),

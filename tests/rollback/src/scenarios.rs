@@ -70,6 +70,7 @@ const PROGRAMS: &[&str] = &[
     "thread_killed_in_read.c",
     "thread_kills_its_process.c",
     "thread_outlives_main.c",
+    "thread_receives_all.c",
     "thread_signals.c",
     "threads_epoll.c",
     "threads_files.c",

@@ -410,6 +410,12 @@ impl Supervisor {
     /// A known thread stopped because we asked it to: from here on it asks before each call.
     pub(crate) fn on_taken_back(&mut self, mut stopped: Stopped) -> Result<()> {
         let tid = stopped.tid();
+        if !self.is_without_agent(tid) {
+            if let Some(frame) = self.call_to_finish(&stopped)? {
+                return self.let_finish(stopped, frame);
+            }
+            signals::fill_at_once(&stopped, &self.image)?;
+        }
         self.ahead.trace(|| format!("{tid} taken back"));
         if self.ahead.under_way.of(tid).is_some() {
             self.end_call(&stopped)?;

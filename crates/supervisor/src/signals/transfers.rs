@@ -2,13 +2,15 @@
 
 use super::{is_ignored, position, Look, Position, Saved};
 use crate::requests::parts_of;
-use agent_abi::{Frame, ThreadPage, World, PROCESSES_MAX, PROCESS_MAPPED_SERVED};
+use agent_abi::{
+    Frame, ThreadPage, World, PHASE_PARTIAL, PROCESSES_MAX, PROCESS_MAPPED_SERVED, REST_TELLS, REST_WAITS,
+};
 use procfs::{MagicLink, ThreadId};
 use std::mem::offset_of;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::atomic::Ordering;
 use syscall_table::nr;
-use tracee::{AgentImage, Registers, Result, Stopped, TraceError};
+use tracee::{AgentImage, Registers, RemoteCalls, Result, Stopped, TraceError};
 
 /// Whether a signal has come with the end of a transfer that goes on with the rest if that signal is ignored: without
 /// a tracer the kernel drops it before it can end anything (`agent::cut`). The thread is told so.
@@ -37,27 +39,124 @@ fn tell_cut(tid: ThreadId, registers: &Registers) -> Result<()> {
     tracee::write_bytes(tid, cut, &1u64.to_ne_bytes()).map_err(kernel)
 }
 
-/// Whether a thread that was stopped on our behalf is in the middle of a call whose count is short only if a signal
-/// comes, or that is made in pieces of which none may be missing. It is to go on with the rest, as if it had not been
-/// stopped; a call that ended by that stop is told so (`agent::cut`).
-pub fn goes_on_with_rest(stopped: &Stopped, image: &AgentImage, world: &World) -> Result<bool> {
+fn is_told_cut(tid: ThreadId, registers: &Registers) -> bool {
+    let cut = registers.gs_base.wrapping_add(offset_of!(ThreadPage, cut) as u64);
+    tracee::read_value::<u64>(tid, cut).is_ok_and(|cut| cut != 0)
+}
+
+/// The agent tells when the call that its thread is in has been made, also if nobody was asked about it.
+pub fn tell_when_made(stopped: &Stopped) -> Result<()> {
+    say_of_rest(stopped.tid(), stopped.registers()?.gs_base, |rest| rest | REST_TELLS)
+}
+
+/// A thread is taken back from a wait with a limit: it makes its call again for the time that is left (`agent::timed`).
+pub fn waits_again(tid: ThreadId, page: u64) -> Result<()> {
+    say_of_rest(tid, page, |rest| rest | REST_WAITS)
+}
+
+/// Its call is over: the next one waits for all of its time.
+pub fn waits_anew(tid: ThreadId, page: u64) -> Result<()> {
+    say_of_rest(tid, page, |rest| rest & !REST_WAITS)
+}
+
+fn say_of_rest(tid: ThreadId, page: u64, say: impl Fn(u64) -> u64) -> Result<()> {
+    let at = page.wrapping_add(offset_of!(ThreadPage, rest) as u64);
+    let kernel = |what, source| TraceError::kernel(what, tid, source);
+    let said: u64 = tracee::read_value(tid, at).map_err(|source| kernel("read the agent's page", source))?;
+    let now = say(said);
+    if now == said {
+        return Ok(());
+    }
+    tracee::write_bytes(tid, at, &now.to_ne_bytes()).map_err(|source| kernel("write the agent's page", source))
+}
+
+/// The call of a thread that was stopped on our behalf, if the thread is in the middle of it, and the call's count is
+/// short only if a signal comes, or it is made in pieces of which none may be missing. It is to go on with the rest, as
+/// if it had not been stopped; a call that ended by that stop is told so (`agent::cut`).
+pub fn call_to_finish(stopped: &Stopped, image: &AgentImage, world: &World) -> Result<Option<Frame>> {
     let (tid, registers) = (stopped.tid(), stopped.registers()?);
     let saved = match position(stopped, image, &registers)? {
-        Position::Partial(saved) => return Ok(is_whole(&saved.frame)),
+        Position::Partial(saved) => {
+            let goes_on = is_whole(&saved.frame) || sends_file(tid, &saved.frame);
+            return Ok(goes_on.then_some(saved.frame));
+        }
         Position::Done(saved) => saved,
         Position::After => Saved::read(tid, registers.gs_base)?,
-        _ => return Ok(false),
+        _ => return Ok(None),
     };
+    let frame = saved.frame;
     if writes_copied_pieces(&saved, world) {
-        return Ok(true);
+        return Ok(Some(frame));
+    }
+    // Between two pieces, or on its way to the next one.
+    if is_whole(&frame) && (saved.phase == PHASE_PARTIAL || is_told_cut(tid, &registers)) {
+        return Ok(Some(frame));
     }
     let is_at_end = registers.rip == image.header.gate_program_after && registers.rax as i64 > 0;
-    let is_short = || asked(tid, &saved.frame).is_some_and(|len| registers.rax < len);
-    if !is_at_end || !is_whole(&saved.frame) || !is_short() || !is_stream(tid, saved.frame.args[0] as i32) {
-        return Ok(false);
+    if sends_file(tid, &frame) {
+        if is_at_end && registers.orig_rax == nr::write && registers.rax < registers.rdx {
+            tell_cut(tid, &registers)?;
+        }
+        return Ok(Some(frame));
+    }
+    let is_short = || asked(tid, &frame).is_some_and(|len| registers.rax < len);
+    if !is_at_end || !is_whole(&frame) || !is_short() || !is_stream(tid, frame.args[0] as i32) {
+        return Ok(None);
     }
     tell_cut(tid, &registers)?;
-    Ok(true)
+    Ok(Some(frame))
+}
+
+/// Some calls that never wait look whether a signal has come once in a while, and end with a part: chance (`getrandom`,
+/// `/dev/urandom`) and `/dev/zero`. A thread that was stopped in one on our behalf gets the rest here.
+pub fn fill_at_once(stopped: &Stopped, image: &AgentImage) -> Result<()> {
+    let (tid, registers) = (stopped.tid(), stopped.registers()?);
+    let is_made = registers.rip == image.header.gate_program_after || !image.contains(registers.rip);
+    let (nr, before, at, len, last) = match registers.orig_rax {
+        nr::getrandom => (libc::SYS_getrandom, None, registers.rdi, registers.rsi, registers.rdx),
+        nr::read => (libc::SYS_read, Some(registers.rdi), registers.rsi, registers.rdx, 0),
+        _ => return Ok(()),
+    };
+    let mut done = registers.rax;
+    let is_short = done as i64 > 0 && done < len;
+    if !is_made || !is_short || before.is_some_and(|fd| !is_endless(tid, fd as i32)) {
+        return Ok(());
+    }
+    let mut calls = RemoteCalls::in_company(stopped, image.header.gate_program)?;
+    while done < len {
+        let (at, left) = (at.wrapping_add(done), len - done);
+        let more = match before {
+            None => calls.call(nr, &[at, left, last])?,
+            Some(fd) => calls.call(nr, &[fd, at, left])?,
+        };
+        // Where nothing can be written is told with the next call.
+        if more <= 0 {
+            break;
+        }
+        done += more as u64;
+    }
+    let (mut registers, mask) = (*calls.registers(), calls.mask());
+    registers.rax = done;
+    calls.finish_sending_again(&registers, mask)
+}
+
+/// Whether a descriptor has bytes without end, of which nobody else has fewer then.
+fn is_endless(tid: ThreadId, fd: i32) -> bool {
+    const OF_MEMORY: u32 = 1;
+    /// `zero`, `random`, `urandom`.
+    const ENDLESS: [u32; 3] = [5, 8, 9];
+    MagicLink::Fd(fd).metadata(tid).is_ok_and(|found| {
+        let device = found.rdev();
+        found.file_type().is_char_device()
+            && rustix::fs::major(device) == OF_MEMORY
+            && ENDLESS.contains(&rustix::fs::minor(device))
+    })
+}
+
+/// Whether a call sends a file to a socket, which takes all of it: the agent does so in pieces (`agent::transfer`).
+fn sends_file(tid: ThreadId, frame: &Frame) -> bool {
+    let is_socket = |fd| MagicLink::Fd(fd).metadata(tid).is_ok_and(|found| found.file_type().is_socket());
+    frame.nr == nr::sendfile && is_socket(frame.args[0] as i32)
 }
 
 /// Whether a call transfers all that it is asked for, however long that takes.
@@ -96,7 +195,13 @@ fn asked(tid: ThreadId, frame: &Frame) -> Option<u64> {
     parts_of(tid, parts, len)?.iter().try_fold(0u64, |sum, &[_, len]| sum.checked_add(len))
 }
 
-/// Whether a descriptor is a pipe or a socket: elsewhere a count is short for other reasons.
+/// Whether a descriptor is a pipe, a socket or a terminal: elsewhere a count is short for other reasons.
 fn is_stream(tid: ThreadId, fd: i32) -> bool {
-    MagicLink::Fd(fd).metadata(tid).is_ok_and(|found| found.file_type().is_fifo() || found.file_type().is_socket())
+    /// `tty`, `console` and the like, and the ends of pseudo-terminals (the kernel's devices.txt).
+    const TERMINALS: [std::ops::RangeInclusive<u32>; 2] = [4..=5, 136..=143];
+    MagicLink::Fd(fd).metadata(tid).is_ok_and(|found| {
+        let kind = found.file_type();
+        let is_terminal = || TERMINALS.iter().any(|majors| majors.contains(&rustix::fs::major(found.rdev())));
+        kind.is_fifo() || kind.is_socket() || kind.is_char_device() && is_terminal()
+    })
 }

@@ -13,6 +13,7 @@ pub(in crate::ahead) mod own_state;
 pub(in crate::ahead) mod permits;
 pub(in crate::ahead) mod plan;
 pub(in crate::ahead) mod ready;
+mod rest;
 pub(in crate::ahead) mod rights;
 pub(in crate::ahead) mod served;
 pub(in crate::ahead) mod under_way;

@@ -110,6 +110,11 @@ impl CallsUnderWay {
         self.0.get(&tid)
     }
 
+    /// The same, to be changed.
+    pub fn get_mut(&mut self, tid: ThreadId) -> Option<&mut UnderWay> {
+        self.0.get_mut(&tid)
+    }
+
     /// Whether a thread is making a call that may have had a part of its effect: it cannot be taken back to before it.
     pub fn cannot_be_repeated(&self, tid: ThreadId) -> bool {
         self.of(tid).is_some_and(|call| !call.can_be_repeated)

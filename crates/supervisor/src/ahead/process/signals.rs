@@ -384,7 +384,7 @@ fn is_blocked(pid: ProcessId, signal: i32) -> bool {
 
 /// Whether a call has a part of its effect if it is interrupted. One that is not known may have. A receive of all
 /// (`MSG_WAITALL`) is none: whether a part has come cannot be seen, and who waits for a request may do so for ever.
-/// One that is interrupted with a part goes on (`signals::goes_on_with_rest`).
+/// One that is interrupted with a part goes on (`signals::call_to_finish`).
 pub(in crate::ahead) fn has_part_of_its_effect(call: procfs::Result<Option<(u64, [u64; 6])>>) -> bool {
     // Of several messages it waits for each, unless it is to wait for the first only.
     let waits_for_more = |[_, _, len, flags, ..]: [u64; 6]| len > 1 && flags & libc::MSG_WAITFORONE as u64 == 0;

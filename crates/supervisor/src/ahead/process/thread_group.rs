@@ -355,8 +355,8 @@ impl Supervisor {
 
     /// A thread that looked as if it did not wait was in a call all the same that would be cut short, or that must not
     /// end early: it is to go on.
-    fn goes_on_with_rest(&self, stopped: &Stopped) -> Result<bool> {
-        Ok(stopped.stop() == Stop::Trap && signals::goes_on_with_rest(stopped, &self.image, self.segment.world)?)
+    pub(in crate::ahead) fn goes_on_with_rest(&self, stopped: &Stopped) -> Result<bool> {
+        Ok(self.call_to_finish(stopped)?.is_some())
     }
 
     /// A thread has stopped. Whether a checkpoint can be taken of it: then it stands before a call, or in one that has
@@ -378,6 +378,7 @@ impl Supervisor {
         self.hear_of_births(tid)?;
         self.tell_of_pipe(stopped)?;
         self.end_work(tid);
+        signals::fill_at_once(stopped, &self.image)?;
         signals::take_back_to_ask(stopped, &self.image, self.segment.world)?;
         Ok(true)
     }
