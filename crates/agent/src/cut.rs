@@ -177,6 +177,7 @@ impl Call<'_> {
             }
         }
         let result = if done > 0 { done as i64 } else { last };
+        self.clear_cut();
         self.set_phase(PHASE_AFTER);
         self.answer(result);
         result
