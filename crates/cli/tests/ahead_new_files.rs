@@ -169,8 +169,8 @@ const MAKES: &[&str] = &[
      libc.syscall(238, 0, 0, 0) + libc.munlockall())\nseen.append(os.wait()[1]); put('new', '')",
     // The signal of the parent's death, slack of timers, no new rights.
     "if os.fork() == 0:\n  v = ctypes.c_int(); \
-     r = [libc.prctl(n, v, 0, 0, 0) for n, v in ((1, 10), (29, 70000), (38, 1))]; libc.prctl(2, ctypes.byref(v), 0, 0, 0); \
-     os._exit(v.value + sum(r) + (libc.prctl(30, 0, 0, 0, 0) == 70000) + libc.prctl(39, 0, 0, 0, 0))\n\
+     r = [libc.prctl(n, v, 0, 0, 0) for n, v in ((1, 10), (29, 70000), (38, 1))]; \
+     libc.prctl(2, ctypes.byref(v), 0, 0, 0); os._exit(v.value + sum(r) + (libc.prctl(30, 0, 0, 0, 0) == 70000) + libc.prctl(39, 0, 0, 0, 0))\n\
      seen.append(os.wait()[1]); put('new', '')",
     // A group and a session of one's own. The session has no terminal.
     "if os.fork() == 0:\n  os.setsid(); mine = os.getsid(0) == os.getpid()\n  if os.fork() == 0: os.setpgid(0, 0); \
