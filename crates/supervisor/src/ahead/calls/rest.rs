@@ -1,5 +1,6 @@
 //! Calls that go on though their thread was stopped for us: natively nothing would have stopped it, and what is
-//! transferred would not end with a part ([0322](../../../../../docs/decisions/0322-calls-that-a-guess-must-not-cut.md)).
+//! transferred would not end with a part
+//! ([0322](../../../../../docs/decisions/0322-calls-that-a-guess-must-not-cut.md)).
 
 use crate::ahead::calls::under_way::UnderWay;
 use crate::ahead::objects::descriptor::FileDescription;
