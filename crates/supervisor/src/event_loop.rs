@@ -253,11 +253,15 @@ impl Supervisor {
     pub(crate) fn on_trap(&mut self, stopped: Stopped) -> Result<()> {
         let tid = stopped.tid();
         if !self.tracees.contains_key(&tid) {
-            let registers = stopped.registers()?;
+            let mut registers = stopped.registers()?;
             if checkpoint::Vessel::is_stray(&registers) {
                 return stopped.kill();
             }
             let thread = self.on_birth(tid, &registers);
+            // It would set that itself (`gate_clone`). Until then it seems to have the page of its maker: what is
+            // written there for the one would be said to the other.
+            registers.gs_base = registers.r12;
+            stopped.set_registers(&registers)?;
             self.watch_heir(&stopped)?;
             let confined = self.free_near_birth(tid, thread);
             let resumed = stopped.resume(0);
