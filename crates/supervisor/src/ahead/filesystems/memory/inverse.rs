@@ -357,10 +357,6 @@ impl Attributes {
 pub(in crate::ahead) fn extended_of(file: &OwnedFd) -> io::Result<Vec<(CString, Vec<u8>)>> {
     const LEN_MAX: usize = 65536;
     let path = procfs::own_path(file);
-    // Most have none. To have a buffer for all that may be there costs more than this question.
-    if matches!(rustix::fs::listxattr(&path, &mut [0u8; 0]), Ok(0) | Err(Errno::OPNOTSUPP)) {
-        return Ok(Vec::new());
-    }
     let mut list = vec![0u8; LEN_MAX];
     let len = match rustix::fs::listxattr(&path, &mut list[..]) {
         Err(Errno::OPNOTSUPP) => 0,
