@@ -170,7 +170,8 @@ const MAKES: &[&str] = &[
     // The signal of the parent's death, slack of timers, no new rights.
     "if os.fork() == 0:\n  v = ctypes.c_int(); \
      r = [libc.prctl(n, v, 0, 0, 0) for n, v in ((1, 10), (29, 70000), (38, 1))]; \
-     libc.prctl(2, ctypes.byref(v), 0, 0, 0); os._exit(v.value + sum(r) + (libc.prctl(30, 0, 0, 0, 0) == 70000) + libc.prctl(39, 0, 0, 0, 0))\n\
+     libc.prctl(2, ctypes.byref(v), 0, 0, 0); slack, no_new = (libc.prctl(n, 0, 0, 0, 0) for n in (30, 39)); \
+     os._exit(v.value + sum(r) + (slack == 70000) + no_new)\n\
      seen.append(os.wait()[1]); put('new', '')",
     // A group and a session of one's own. The session has no terminal.
     "if os.fork() == 0:\n  os.setsid(); mine = os.getsid(0) == os.getpid()\n  if os.fork() == 0: os.setpgid(0, 0); \

@@ -258,8 +258,8 @@ impl Supervisor {
                 return stopped.kill();
             }
             let thread = self.on_birth(tid, &registers);
-            // It would set that itself (`gate_clone`). Until then it seems to have the page of its maker: what is
-            // written there for the one would be said to the other.
+            // A new thread sets this register itself (`gate_clone`). Until then the register leads to its maker's page:
+            // what the supervisor writes there for the new thread would be told to its maker.
             registers.gs_base = registers.r12;
             stopped.set_registers(&registers)?;
             self.watch_heir(&stopped)?;

@@ -375,7 +375,7 @@ rows! {
     335, uretprobe, Native, Native, Nothing, Waits(Lasting), "only the kernel's own trampoline may make it; SIGILL for others";
     336, uprobe, Native, Native, Nothing, Waits(Lasting), "only the kernel's own trampoline may make it";
 
-    424, pidfd_send_signal, Barrier, Barrier, Everything, Waits(Unknown), "the receiver is known by a descriptor; on a guess, to another process, as kill";
+    424, pidfd_send_signal, Barrier, Barrier, Everything, Waits(Unknown), "by a descriptor; on a guess as kill";
     425, io_uring_setup, Emulated, Refuse(ENOSYS), Nothing, Free, "asynchronous I/O passes no call that we see; programs fall back";
     426, io_uring_enter, Emulated, Refuse(ENOSYS), Nothing, Free, "there is no ring, io_uring_setup was refused";
     427, io_uring_register, Emulated, Refuse(ENOSYS), Nothing, Free, "there is no ring, io_uring_setup was refused";

@@ -51,9 +51,8 @@ impl Supervisor {
         let (stat, (dev, ino)) = (dir.stat, dir.inode());
         let start = (!text.starts_with(b"/")).then_some(way.start);
         let key = with_name(WayKey::new(start, follows), &text);
-        let places: Vec<Place> =
-            way.by.into_iter().flat_map(|(dir, name)| [Place::Through(dir), Place::Name(dir, name)]).collect();
-        self.ahead.known_ways.learn(&self.segment.world.ways, key, WayEnd::directory(dev, ino), &places);
+        let places = way.by.into_iter().flat_map(|(dir, name)| [Place::Through(dir), Place::Name(dir, name)]).collect();
+        self.ahead.known_ways.learn(&self.segment.world.ways, key, WayEnd::directory(dev, ino), places);
         self.learn_attributes_of(&stat);
     }
 
@@ -73,7 +72,7 @@ impl Supervisor {
         let Some(shown) = self.shown_directory(stat) else { return };
         self.ahead.known_ways.looked_at.add(inode);
         let slot = WAYS + self.segment.world.directories.learn(inode, shown);
-        self.ahead.known_ways.put(slot, &[Place::End(inode)]);
+        self.ahead.known_ways.put(slot, vec![Place::End(inode)]);
     }
 
     /// `None`: it cannot be said for longer than a moment.

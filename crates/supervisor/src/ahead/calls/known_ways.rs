@@ -23,7 +23,6 @@ use procfs::{MagicLink, ProcessId};
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
@@ -63,16 +62,12 @@ impl News {
     }
 }
 
-/// A place, for the index: if two have one hash, what leads by either of them is struck out with the other, which is
-/// safe.
-type PlaceHash = u64;
-
 /// Which names are written down, by their slots, and behind these which directories
 /// ([`known_directories`](crate::ahead::calls::known_directories)).
 #[derive(Debug, Default)]
 pub(in crate::ahead) struct KnownWays {
-    places: HashMap<usize, Vec<PlaceHash>>,
-    by_place: HashMap<PlaceHash, Vec<usize>>,
+    places: HashMap<usize, Vec<Place>>,
+    by_place: HashMap<Place, HashSet<usize>>,
     /// Processes whose root and mounts are ours.
     rooted: HashSet<ProcessId>,
     /// Some process may get other ones.
@@ -126,26 +121,24 @@ impl KnownWays {
         self.roots_differ = true;
     }
 
-    pub(super) fn learn(&mut self, ways: &Ways, key: WayKey, end: WayEnd, places: &[Place]) {
+    pub(super) fn learn(&mut self, ways: &Ways, key: WayKey, end: WayEnd, places: Vec<Place>) {
         let slot = ways.learn(key, end);
         self.put(slot, places);
     }
 
     /// What stands in this slot is true as long as nothing comes to be held at these places, or is held no more.
-    pub(super) fn put(&mut self, slot: usize, places: &[Place]) {
+    pub(super) fn put(&mut self, slot: usize, places: Vec<Place>) {
         self.strike_out(slot);
-        let mut places: Vec<PlaceHash> = places.iter().map(Place::hash).collect();
-        // A path may lead through one directory twice.
-        places.sort_unstable();
-        places.dedup();
-        places.iter().for_each(|&place| self.by_place.entry(place).or_default().push(slot));
+        for place in &places {
+            self.by_place.entry(place.clone()).or_default().insert(slot);
+        }
         self.places.insert(slot, places);
     }
 
     fn strike_out(&mut self, slot: usize) {
         for place in self.places.remove(&slot).unwrap_or_default() {
             if let Some(slots) = self.by_place.get_mut(&place) {
-                slots.retain(|&other| other != slot);
+                slots.remove(&slot);
                 if slots.is_empty() {
                     self.by_place.remove(&place);
                 }
@@ -154,7 +147,7 @@ impl KnownWays {
     }
 
     fn forget_place(&mut self, world: &World, place: &Place) {
-        for slot in self.by_place.get(&place.hash()).cloned().unwrap_or_default() {
+        for slot in self.by_place.get(place).cloned().unwrap_or_default() {
             forget_slot(world, slot);
             self.strike_out(slot);
         }
@@ -175,12 +168,6 @@ impl KnownWays {
 }
 
 impl Place {
-    fn hash(&self) -> PlaceHash {
-        let mut hasher = DefaultHasher::new();
-        Hash::hash(self, &mut hasher);
-        hasher.finish()
-    }
-
     /// Something is held here: whoever looks at it asks, until nothing is held. A name concerns its directory, too.
     fn note(&self, ways: &Ways) {
         let (Self::Name(inode, _) | Self::Through(inode) | Self::End(inode)) = *self;
@@ -281,7 +268,7 @@ impl Supervisor {
         for (dir, name) in way.by {
             places.extend([Place::Through(dir), Place::Name(dir, name)]);
         }
-        self.ahead.known_ways.learn(&self.segment.world.ways, key, end, &places);
+        self.ahead.known_ways.learn(&self.segment.world.ways, key, end, places);
     }
 
     /// The name that a call looks up, if it may be known.
@@ -333,7 +320,7 @@ impl Supervisor {
         for (dir, name) in way.by {
             places.extend([Place::Through(dir), Place::Name(dir, name)]);
         }
-        self.ahead.known_ways.learn(&self.segment.world.ways, key, WayEnd::file(inode.0, inode.1), &places);
+        self.ahead.known_ways.learn(&self.segment.world.ways, key, WayEnd::file(inode.0, inode.1), places);
     }
 
     /// A call was answered that looks up a name, or has changed one, and the name is held: what it leads to for those
@@ -369,7 +356,7 @@ impl Supervisor {
         let start = (!text.starts_with(b"/")).then_some(way.start);
         for follows in [false, true] {
             let key = with_name(WayKey::new(start, follows), &text);
-            self.ahead.known_ways.learn(&self.segment.world.ways, key, end, &places);
+            self.ahead.known_ways.learn(&self.segment.world.ways, key, end, places.clone());
         }
     }
 
@@ -423,7 +410,7 @@ impl Supervisor {
         }
         let links = WayEnd::links(self.links_shown(stat, stat.st_nlink));
         let (key, places) = (WayKey::links_of(inode.0, inode.1), vec![Place::End(inode)]);
-        self.ahead.known_ways.learn(&self.segment.world.ways, key, links, &places);
+        self.ahead.known_ways.learn(&self.segment.world.ways, key, links, places);
     }
 
     /// Whether nothing is held of what a name leads by, up to its end.
