@@ -223,7 +223,7 @@ impl Call<'_> {
     #[cold]
     #[inline(never)]
     fn ask(&mut self, is_busy: bool) -> i64 {
-        if syscall_table::concerns_only_its_process(self.frame.nr, &self.frame.args) {
+        if syscall_table::concerns_only_its_process(self.frame.nr, &self.frame.args) || self.sets_same_zombies() {
             return ahead::GO;
         }
         let frame = &raw const *self.frame as u64;

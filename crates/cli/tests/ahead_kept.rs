@@ -76,6 +76,29 @@ int main(int argc, char **argv) {
     check("no_zombies", program, "start\nwaited -1\n", "start\nnew\n", &["execve"]);
 }
 
+/// The kernel keeps nothing of a child whose parent ignores SIGCHLD, and a rollback would not find it. So a parent that
+/// has an older child waits before it ignores them, or ceases to; its own guess fails then, as nobody else ends it.
+#[test]
+fn an_older_child_is_waited_for_as_natively() {
+    let program = r#"
+static void look(const char *way, void (*before)(int), void (*meanwhile)(int)) {
+    signal(SIGCHLD, before);
+    pid_t child = OK(fork());
+    if (child == 0) { sleep_ms(300); _exit(4); }
+    long id = begin();
+    if (id >= 0) { signal(SIGCHLD, meanwhile); sleep_ms(900); finish(id, way); }
+    int status = 0;
+    show("waited", waitpid(child, &status, 0) == child), show("status", status >> 8);
+}
+int main(int argc, char **argv) {
+    say("start\n");
+    look(argv[1], SIG_DFL, SIG_IGN), look(argv[1], SIG_IGN, SIG_DFL);
+    return 0;
+}"#;
+    let said = "start\nwaited 1\nstatus 4\nwaited 0\nstatus 0\n";
+    check("older_child", program, said, said, &[]);
+}
+
 #[test]
 fn an_end_of_a_pipe_is_that_of_its_duplicates_again() {
     let program = r#"

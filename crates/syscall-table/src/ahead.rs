@@ -82,8 +82,11 @@ pub const fn concerns_only_its_process(nr: u64, args: &[u64; 6]) -> bool {
     const F_DUPFD_CLOEXEC: u64 = 1030;
     const ARCH_SET_FS: u64 = 0x1002;
     const ARCH_GET_FS: u64 = 0x1003;
+    const SIGCHLD: u64 = 17;
     match (ahead(nr), look_up(nr)) {
         (Ahead::Own, _) => true,
+        // Own handlers. Whether the kernel waits for children itself is more than its process's.
+        (Ahead::ByArgument, Some((Op::Action, _))) => args[0] != SIGCHLD || args[1] == 0,
         // A guess's share in a total is nothing among those of the checkpoints.
         (Ahead::ByArgument, Some((Op::Look, shows))) => {
             matches!(shows, Shows::Totals) || matches!(shows.whom(args), Whom::Caller)

@@ -697,12 +697,12 @@ impl Supervisor {
                 let mut sent_again = self.resent_signals.originals();
                 sent_again.retain(|&tid, _| tid == pid.leader() || self.pid_of(tid).is_ok_and(|of| of == pid));
                 let apart = self.ahead.children.apart.parent(pid);
-                let tid = stopped.tid();
-                let (known, barriers) = (self.known_in_slots(pid), None);
+                let (tid, births) = (stopped.tid(), self.ahead.children.births());
+                let (known, barriers, no_zombies) = (self.known_in_slots(pid), None, None);
                 #[rustfmt::skip]
                 let kept = Kept {
-                    vessel, pid, tid, call, others, descriptors, sockets, open, sent_again, injected, apart,
-                    known, barriers,
+                    vessel, pid, tid, call, others, descriptors, sockets, open, sent_again, births, injected,
+                    apart, known, barriers, no_zombies,
                 };
                 if let Some(stale) = self.ahead.checkpoints.prepare(kept) {
                     self.discard(stale);

@@ -227,6 +227,9 @@ impl Supervisor {
             Op::Prctl => plan_prctl(call),
             Op::Lasting if own_state::is_refused_key(call) => Plan::new(Class::Free),
             Op::Lasting if self.locks_young_memory(call) => Plan::new(Class::Free).once(),
+            // The agent asks where the kernel is to wait for children itself, or is not to any more.
+            Op::Action if self.has_older_children(call) => Plan::new(Class::Barrier).once(),
+            Op::Action => Plan::new(Class::Free).once(),
             Op::Description { .. } if call.frame.nr == nr::epoll_ctl => self.plan_epoll_ctl(call),
             Op::Description { .. } if matches!(frame.nr, nr::signalfd | nr::signalfd4) => {
                 plan_signal_descriptor(arg(0))
@@ -263,7 +266,6 @@ impl Supervisor {
             | Op::Tgkill
             | Op::Tkill
             | Op::Sync(_)
-            | Op::Action
             | Op::AddWatch { .. }
             | Op::ArchPrctl
             | Op::Barrier

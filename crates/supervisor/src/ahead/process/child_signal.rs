@@ -2,7 +2,7 @@
 
 use crate::ahead::process::children::Children;
 use crate::ahead::rollback::undo::Undo;
-use crate::ahead::{process, Object, SCRATCH};
+use crate::ahead::{process, Call, Object, SCRATCH};
 use crate::descriptors::real_user_of;
 use crate::event_loop::Supervisor;
 use crate::signals::SignalSets;
@@ -111,7 +111,6 @@ impl Supervisor {
         sets: &procfs::Result<SignalSets>,
     ) -> Result<bool> {
         const SET_LEN: u64 = 8;
-        const SA_NOCLDWAIT: u64 = libc::SA_NOCLDWAIT as u64;
         if ignores_children(sets) || !self.may_leave_no_zombies(pid) {
             return Ok(ignores_children(sets));
         }
@@ -122,7 +121,22 @@ impl Supervisor {
         self.hold_signals(pid, signals);
         let kernel = |source| TraceError::kernel("read a handler", pid, source);
         let [_, flags]: [u64; 2] = tracee::read_value(pid, at).map_err(kernel)?;
-        Ok(flags & SA_NOCLDWAIT != 0)
+        Ok(flags & libc::SA_NOCLDWAIT as u64 != 0)
+    }
+
+    /// Whether a process that says otherwise than before whether the kernel waits for its children has some that a
+    /// rollback to a time when that was otherwise would leave to it, and that have not ended in the kernel: it would
+    /// keep those of them that end meanwhile, or not keep them, and that is not taken back. Where it did wait for them
+    /// itself, those for whom their parent has waited on a guess are nobody's to wait for.
+    pub(in crate::ahead) fn has_older_children(&mut self, call: &Call) -> bool {
+        let leaves_none = leaves_no_zombies_after(call);
+        self.ahead.checkpoints.note_no_zombies(call.pid, !leaves_none);
+        let Some(births) = self.ahead.checkpoints.births_with_no_zombies(call.pid, !leaves_none) else { return false };
+        let kin = &self.ahead.children;
+        let is_reaped = |child: ProcessId| kin.held_exits.get(&child).is_some_and(|exit| exit.reaped);
+        let mut older = kin.kin.of_before(call.pid, births);
+        older.any(|child| self.tracees.contains_key(&child.leader()) && (leaves_none || !is_reaped(child)))
+            || self.ahead.unasked_ends.of(call.pid).next().is_some()
     }
 
     pub(super) fn may_leave_no_zombies(&self, pid: ProcessId) -> bool {
@@ -184,6 +198,13 @@ fn has_child_signal(sets: &procfs::Result<SignalSets>, which: impl Fn(&SignalSet
 /// Whether nobody waits for the children of this process: wait(2), under SIGCHLD.
 pub(super) fn ignores_children(sets: &procfs::Result<SignalSets>) -> bool {
     has_child_signal(sets, |sets| sets.ignored)
+}
+
+/// Whether the kernel waits for children itself after this `rt_sigaction` of SIGCHLD.
+fn leaves_no_zombies_after(call: &Call) -> bool {
+    let asked = tracee::read_value::<[u64; 2]>(call.tid, call.frame.args[1]);
+    // What cannot be read is not taken for less than it may be.
+    asked.map_or(true, |[handler, flags]| handler == libc::SIG_IGN as u64 || flags & libc::SA_NOCLDWAIT as u64 != 0)
 }
 
 /// Whether a process may get a SIGCHLD that is to be kept from it: not where it may be taken without a stop.

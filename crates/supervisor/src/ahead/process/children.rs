@@ -313,6 +313,11 @@ impl Children {
         self.kin.of(parent)
     }
 
+    /// How many processes have been born so far.
+    pub fn births(&self) -> u64 {
+        self.kin.births()
+    }
+
     /// Those for whom it has not waited.
     pub fn unreaped_of(&self, parent: ProcessId) -> impl Iterator<Item = ProcessId> + '_ {
         self.kin.unreaped_of(parent)

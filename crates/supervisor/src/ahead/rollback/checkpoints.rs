@@ -40,6 +40,10 @@ pub(crate) struct Kept {
     pub open: HashSet<(u64, u64)>,
     /// What the signals of ours were that waited for its threads.
     pub sent_again: HashMap<ThreadId, Vec<Original>>,
+    /// How many processes had been born in the world ([`crate::ahead::process::kin::Kin::births`]).
+    pub births: u64,
+    /// Whether the kernel waited for its children itself, if that has changed since.
+    pub no_zombies: Option<bool>,
     /// How many calls of the process had become speculations by injection, the one at whose entry it was taken
     /// included.
     pub injected: u64,
@@ -161,6 +165,20 @@ impl Checkpoints {
         for kept in self.kept.values_mut().filter(|kept| kept.pid == pid) {
             kept.barriers.get_or_insert(registered);
         }
+    }
+
+    /// Whether the kernel waits for the children of a process itself has been like this so far, and is about to change:
+    /// for those that do not know it yet.
+    pub fn note_no_zombies(&mut self, pid: ProcessId, before: bool) {
+        for kept in self.kept.values_mut().filter(|kept| kept.pid == pid) {
+            kept.no_zombies.get_or_insert(before);
+        }
+    }
+
+    /// How many processes had been born when a process was last kept while that was like this.
+    pub fn births_with_no_zombies(&self, pid: ProcessId, no_zombies: bool) -> Option<u64> {
+        let were_so = self.of(pid).filter(|kept| kept.no_zombies == Some(no_zombies));
+        were_so.map(|kept| kept.births).max()
     }
 
     /// Whether somebody who is put back will have this file open: device and inode.
