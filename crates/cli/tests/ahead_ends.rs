@@ -184,6 +184,40 @@ int main(void) {
     assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{user} {user}\nkept\n"), "{errors}");
 }
 
+/// `timeout` signals its child, and then its own group, which it leads, and lets all of it go on.
+#[test]
+fn a_group_is_signalled_by_who_leads_it() {
+    let program = r#"
+static pid_t sleeper(int ignores) {
+    pid_t child = OK(fork());
+    if (child == 0) { signal(SIGTERM, ignores ? SIG_IGN : SIG_DFL); for (;;) pause(); }
+    return child;
+}
+static pid_t children[4];
+static void before(void) {
+    OK(setpgid(0, 0));
+    children[0] = sleeper(0); children[1] = sleeper(1); sleep_ms(100);
+}
+static void look(void) {
+    children[2] = sleeper(0); children[3] = sleeper(1); sleep_ms(100);
+    signal(SIGTERM, SIG_IGN); signal(SIGCONT, SIG_IGN);
+    says("one %ld\n", RESULT(kill(children[0], SIGTERM)));
+    says("all %ld\n", RESULT(kill(0, SIGTERM)));
+    says("one goes on %ld\n", RESULT(kill(children[0], SIGCONT)));
+    says("all go on %ld\n", RESULT(kill(0, SIGCONT)));
+    for (int i = 0; i < 4; i++) {
+        long lives = RESULT(waitpid(children[i], NULL, i % 2 ? WNOHANG : 0)) == 0;
+        says("lives %ld\n", lives);
+        if (lives) { OK(kill(children[i], SIGKILL)); says("killed %d\n", wait_for(children[i]) - 128); }
+    }
+    says("nobody %ld\n", RESULT(kill(0, SIGTERM)));
+    signal(SIGTERM, SIG_DFL); signal(SIGCONT, SIG_DFL);
+}"#;
+    let ends = "lives 0\nlives 1\nkilled 9\n";
+    let said = format!("one 0\nall 0\none goes on 0\nall go on 0\n{ends}{ends}nobody 0\n");
+    check("own_group", program, &said);
+}
+
 /// A child whose parent ignores its end is there no more when it has ended, and nobody hears its status.
 #[test]
 fn who_is_not_waited_for_is_gone() {

@@ -18,6 +18,22 @@ const MAKES: &[&str] = &[
     "put('new', 'text')",
     "f = make('new', mode=0o640); os.write(f, b'abc'); see(f); os.lseek(f, 1, 0); seen.append(os.read(f, 5))",
     "f = make('new'); os.ftruncate(f, 9999); see(f); os.pwrite(f, b'x', 5000); seen.append(os.pread(f, 3, 4999))",
+    "os.mkdir('d'); put('d/x', '1'); os.symlink('x', 'd/s'); seen.append(os.listxattr('d/s', follow_symlinks=False)); \
+     seen.append(errno_of(lambda: os.getxattr('d/s', 'user.k', follow_symlinks=False))); os.mkdir('e'); \
+     os.rename('d/', 'e/q/'); seen.extend(errno_of(os.rename, a, b) for a, b in \
+     [('e/q/x', 'e/y/'), ('e/q/x/', 'e/y'), ('e/q/x', 'e/q/s/'), ('e/no', 'e/y/')]); os.rename('e/q', 'e/q2')",
+    // A file without a name.
+    "f = os.open('.', os.O_TMPFILE | os.O_RDWR, 0o600); os.write(f, b'abc'); os.pwrite(f, b'x', 1); see(f); \
+     os.lseek(f, 0, 0); seen.append(os.read(f, 9)); seen.append(os.pread(f, 9, 1)); \
+     p = os.fork(); p or (os.write(f, b'child'), os._exit(0)); os.waitpid(p, 0); see(f); os.fsync(f); os.close(f)",
+    // A directory whose owner and times are held.
+    "os.mkdir('d'); put('d/x', '1'); os.symlink('x', 'd/s'); os.utime('d', (1, 1)); os.chown('d', 5, 6); \
+     os.chmod('d', 0o750); f = make('d/s', os.O_CREAT | os.O_WRONLY); os.write(f, b'22'); see(f)",
+    // What lasts no longer than a process that the guess has begun.
+    "import resource; p = os.fork(); p or (os.setpriority(os.PRIO_PROCESS, 0, 5), \
+     resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60)), os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0)), \
+     libc.syscall(330, 0, 0), libc.prctl(8, 1, 0, 0, 0), os._exit(os.getpriority(os.PRIO_PROCESS, 0))); \
+     seen.append(os.waitpid(p, 0)[1])",
     // It is as old as its last change.
     "s = os.fstat(make('new')); seen.append(s.st_ctime_ns == s.st_mtime_ns == s.st_atime_ns)",
     "f = make('new', os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_APPEND); os.write(f, b'1'); flags(f)",

@@ -72,7 +72,33 @@ int main(int argc, char **argv) {
     check("full", program, failed, right, &["close"]);
 }
 
-/// What is held is written by the program's own open file, as that is then.
+/// What is held is written where the program's own open file wrote to when it was asked for. `make` has its output
+/// appended, whatever was written there before.
+#[test]
+fn what_is_held_is_written_as_it_was_asked_for() {
+    let program = r#"
+int main(int argc, char **argv) {
+    char bytes[32] = {0};
+    int fd = OK(open("file", O_RDWR | O_CREAT | O_TRUNC, 0600)); OK(write(fd, "0123456789", 10));
+    OK(lseek(fd, 3, SEEK_SET));
+    say("start\n");
+    long id = begin();
+    if (id >= 0) {
+        EQUAL(pwrite(fd, "ab", 2, 0), 2); EQUAL(write(fd, "c", 1), 1);
+        OK(fcntl(fd, F_SETFL, O_APPEND)); EQUAL(write(fd, "de", 2), 2);
+        OK(fcntl(fd, F_SETFL, 0)); EQUAL(pwrite(fd, "f", 1, 8), 1); EQUAL(write(fd, "g", 1), 1);
+        OK(fcntl(fd, F_SETFL, O_APPEND)); EQUAL(pwrite(fd, "h", 1, 0), 1);
+        OK(fcntl(fd, F_SETFL, 0));
+        finish(id, argv[1]);
+    }
+    OK(pread(fd, bytes, 31, 0)); say(bytes); show(" position", OK(lseek(fd, 0, SEEK_CUR)));
+    return 0;
+}"#;
+    let (failed, right) = ("start\n0123456789 position 3\n", "start\nab2c4567f9degh position 13\n");
+    check("flags", program, failed, right, &["fcntl"]);
+}
+
+/// So it is if its flags change behind the guess.
 #[test]
 fn what_was_written_before_does_not_append() {
     let program = r#"

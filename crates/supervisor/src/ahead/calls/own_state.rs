@@ -10,8 +10,9 @@ use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 use syscall_table::{nr, Op, Shows, Whom};
 
-/// `prlimit64` and `setrlimit`, as far as they set a limit of the caller; `None`: it is another call.
-pub(in crate::ahead) fn plan_limit(call: &Call) -> Option<Plan> {
+/// `prlimit64` and `setrlimit`, as far as they set a limit of the caller; `None`: it is another call. Of a process
+/// without a checkpoint nothing has to be put back.
+pub(in crate::ahead) fn plan_limit(call: &Call, has_no_checkpoint: bool) -> Option<Plan> {
     let args = &call.frame.args;
     let new = match call.frame.nr {
         nr::setrlimit => args[1],
@@ -19,7 +20,7 @@ pub(in crate::ahead) fn plan_limit(call: &Call) -> Option<Plan> {
         _ => return None,
     };
     let can_be_put_back = new == 0 || keeps_hard_limit(call, new);
-    Some(Plan::new(if can_be_put_back { Class::Free } else { Class::Barrier }).once())
+    Some(Plan::new(if can_be_put_back || has_no_checkpoint { Class::Free } else { Class::Barrier }).once())
 }
 
 /// Whether a number that a call was given means its own process.
@@ -107,13 +108,26 @@ impl Supervisor {
     /// Whether a call sets something of its process that nobody else sees, and a rollback takes it back by ending the
     /// process: it was born on a guess and has no checkpoint. One that it takes later finds what was set.
     pub(in crate::ahead) fn lasts_no_longer_than_its_process(&self, call: &Call) -> bool {
+        const PRIO_PROCESS: u64 = 0;
+        const IOPRIO_WHO_PROCESS: u64 = 1;
+        let [which, who, ..] = call.frame.args;
         let is_own = match syscall_table::look_up(call.frame.nr) {
             Some((Op::Lasting, Shows::Own)) => true,
+            Some((Op::OwnPages, Shows::Own)) => call.frame.nr == nr::pkey_mprotect,
+            // Its own priority, and how it is scheduled.
+            Some((Op::Barrier, _)) => {
+                call.frame.nr == nr::setpriority && which == PRIO_PROCESS && is_own(call, who as i32)
+            }
+            Some((Op::Control { .. }, _)) => match call.frame.nr {
+                nr::ioprio_set => which == IOPRIO_WHO_PROCESS && is_own(call, who as i32),
+                nr::sched_setparam | nr::sched_setscheduler | nr::sched_setattr => is_own(call, which as i32),
+                _ => false,
+            },
             // Of no other process's clock.
             Some((Op::OwnTimer, shows)) => matches!(shows.whom(&call.frame.args), Whom::Caller),
             Some((Op::Prctl, _)) => {
-                // PR_SET_: PDEATHSIG, TIMERSLACK, NO_NEW_PRIVS, THP_DISABLE
-                matches!(call.frame.args[0] as u32, 1 | 29 | 38 | 41)
+                // PR_SET_: PDEATHSIG, KEEPCAPS, TIMERSLACK, NO_NEW_PRIVS, THP_DISABLE
+                matches!(which as u32, 1 | 8 | 29 | 38 | 41)
             }
             _ => false,
         };

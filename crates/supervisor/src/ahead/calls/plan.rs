@@ -155,7 +155,7 @@ impl Supervisor {
         if let Some(plan) = self.plan_new_file(call, op) {
             return plan;
         }
-        if let Some(plan) = plan_limit(call) {
+        if let Some(plan) = plan_limit(call, self.ahead.checkpoints.has_none(call.pid)) {
             return plan;
         }
         if let Some(plan) = self.plan_files(call, op) {
@@ -226,6 +226,7 @@ impl Supervisor {
             Op::Prctl if self.lasts_no_longer_than_its_process(call) => Plan::new(Class::Free).once(),
             Op::Prctl => plan_prctl(call),
             Op::Lasting if own_state::is_refused_key(call) => Plan::new(Class::Free),
+            Op::Lasting if self.lasts_no_longer_than_its_process(call) => Plan::new(Class::Free).once(),
             Op::Lasting if self.locks_young_memory(call) => Plan::new(Class::Free).once(),
             // The agent asks where the kernel is to wait for children itself, or is not to any more.
             Op::Action if self.has_older_children(call) => Plan::new(Class::Barrier).once(),

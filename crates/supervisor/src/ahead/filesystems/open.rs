@@ -7,6 +7,7 @@ use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
 use crate::ahead::filesystems::disk::names::{path_text, paths_of};
 use crate::ahead::filesystems::disk::new_files::O_ACCMODE;
+use crate::ahead::filesystems::disk::watchers;
 use crate::ahead::filesystems::path_walk::{End, Found, Way};
 use crate::ahead::Call;
 use crate::descriptors::user_of;
@@ -16,6 +17,7 @@ use procfs::{LockKind, ThreadId};
 use rustix::fs::{FileType, Stat};
 use std::cell::RefCell;
 use std::collections::HashSet;
+use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, Instant};
 use syscall_table::nr;
 use syscall_table::Op;
@@ -28,6 +30,7 @@ pub(in crate::ahead) const O_EXCL: u64 = 0o200;
 pub(in crate::ahead) const O_TRUNC: u64 = 0o1000;
 pub(in crate::ahead) const O_APPEND: u64 = 0o2000;
 pub(in crate::ahead) const O_NOFOLLOW: u64 = 0o400000;
+const O_DIRECTORY: u64 = 0o200000;
 /// The one bit of it that no other flag has.
 pub(in crate::ahead) const O_TMPFILE: u64 = 0o20000000;
 
@@ -88,6 +91,7 @@ impl Supervisor {
             Some(arguments) if self.emptied_by(call, &arguments).is_some() => {
                 Plan { class: Class::Emptying, ..self.plan_lookup(call.pid) }.once()
             }
+            Some(arguments) if self.makes_unnamed(call, &arguments) => self.plan_lookup(call.pid),
             Some([_, _, flags, _]) if flags & (O_CREAT | O_TMPFILE) == O_CREAT => {
                 Plan { class: Class::Creation, ..self.plan_lookup(call.pid) }.once()
             }
@@ -139,6 +143,28 @@ impl Supervisor {
         let End::Entry(entry) = &way.end else { return false };
         let Some(found) = entry.found.as_ref().filter(|_| !way.through_proc) else { return false };
         is_nothing(found) || flags & O_TRUNC == 0 && self.is_kept_file(found) && may_create(call.tid, &entry.dir, found)
+    }
+
+    /// Whether a call makes a file without a name, which only its process has, in a directory that everybody sees as it
+    /// is. To those who depend on the guess it is a file that was there: what is written to it is held, and a rollback
+    /// closes it.
+    fn makes_unnamed(&self, call: &Call, &[dir, path, flags, _]: &[u64; 4]) -> bool {
+        if flags & (O_TMPFILE | O_DIRECTORY | O_CREAT) != O_TMPFILE | O_DIRECTORY {
+            return false;
+        }
+        let Some(path) = crate::requests::read_path(call.tid, path) else { return false };
+        let dir = (dir as i32 != libc::AT_FDCWD).then_some(dir as i32);
+        let way = self.walk(call.tid, call.pid, dir, path.as_os_str().as_bytes(), flags & O_NOFOLLOW == 0);
+        if !way.is_known() || way.is_held || way.through_proc {
+            return false;
+        }
+        way.found().is_some_and(|dir| {
+            let (device, _) = self.world().device(dir.stat.st_dev);
+            dir.is_dir()
+                && matches!(device, DeviceKind::Domain | DeviceKind::Memory)
+                && !self.ahead.attributes.has(&dir.stat)
+                && !watchers::is_watched(&dir.stat)
+        })
     }
 
     /// The file that a call empties, if it is sure to and does nothing else.

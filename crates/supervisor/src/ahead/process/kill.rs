@@ -19,8 +19,11 @@ use crate::ahead::{process, Call};
 use crate::descriptors::real_user_of;
 use crate::event_loop::Supervisor;
 use crate::signals::{self, SignalSets};
-use procfs::ProcessId;
+use crate::sys;
+use procfs::{ProcessId, Stat};
 use speculation::Dependent;
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use syscall_table::nr;
 use tracee::{Result, SignalInfo, Stop, Stopped};
 
@@ -40,7 +43,32 @@ impl Supervisor {
             // Whoever it means is in a namespace like its own, and so is never speculative.
             return Plan::new(Class::Free);
         }
-        self.plan_signal(call, request)
+        self.plan_own_group(call).unwrap_or_else(|| self.plan_signal(call, request))
+    }
+
+    /// `kill` of the caller's own group, which it leads, with a signal that it ignores, as `timeout` does behind one to
+    /// its child. Those of it whom the signal ends are ended one after the other; then nothing is left to do. `None`:
+    /// it is another call, or somebody would catch the signal, or keeps it blocked.
+    fn plan_own_group(&self, call: &Call) -> Option<Plan> {
+        let [receiver, signal, ..] = call.frame.args;
+        let (own, signal) = (call.pid.as_raw(), signal as i32);
+        let is_own = is_for_group(call) && matches!(receiver as i32, number if number == 0 || number == -own);
+        let is_usual = (1..=libc::SIGSYS).contains(&signal) && self.ahead.is_speculative(call.pid);
+        let is_of_group = |pid: ProcessId| sys::group_of(pid).is_ok_and(|group| group == own);
+        if !is_own || !is_usual || !is_of_group(call.pid) || !ignores(call.pid, signal) {
+            return None;
+        }
+        let slots = self.tracees.iter().filter(|(&tid, _)| is_of_group(tid.leads())).map(|(_, tracee)| tracee.process);
+        let number = |slot: usize| ProcessId::from_raw(self.world().processes[slot].pid.load(Ordering::Acquire) as i32);
+        let others: BTreeSet<ProcessId> = slots.map(number).filter(|&pid| pid != call.pid).collect();
+        let has_to_hear = |pid: &&ProcessId| {
+            !self.ahead.children.held_exits.contains_key(pid) && !ignores(**pid, signal) && !self.goes_on(**pid, signal)
+        };
+        let Some(&receiver) = others.iter().find(has_to_hear) else {
+            return Some(nothing_happens(others.into_iter()));
+        };
+        let plan = self.plan_signal(call, SignalRequest { receiver, signal });
+        matches!(plan.class, Class::Kill(_)).then_some(plan)
     }
 
     /// `pidfd_open` says whether a process is there, as `kill` with signal 0 does. A process that is taken back stays
@@ -67,6 +95,9 @@ impl Supervisor {
         if is_kill && request.signal == 0 && request.receiver.as_raw() > 0 {
             return self.plan_probe(request.receiver);
         }
+        if let (true, Some(plan)) = (is_kill, self.plan_signal_to_dead(call, request)) {
+            return plan;
+        }
         let is_living = self.tracees.get(&request.receiver.leader()).is_some_and(|tracee| tracee.thread.is_some())
             && !self.ahead.children.held_exits.contains_key(&request.receiver)
             && !self.is_without_agent(request.receiver.leader());
@@ -74,11 +105,45 @@ impl Supervisor {
             return Plan::new(Class::Window).once();
         }
         match self.ahead.is_speculative(call.pid) || self.ahead.is_speculative(request.receiver) {
+            true if self.goes_on(request.receiver, request.signal) && is_of_one_user(call, request.receiver) => {
+                nothing_happens([request.receiver].into_iter())
+            }
             true if ends(request) => Plan::new(Class::Kill(request)).once(),
             true if can_be_queued(request.signal) => Plan::new(Class::Signal(request)).once(),
             true => Plan::new(Class::Window).once(),
             false => Plan::new(Class::Free),
         }
+    }
+
+    /// Whether this is SIGCONT, and a process without a handler of it does not stand still, nor is it about to.
+    fn goes_on(&self, pid: ProcessId, signal: i32) -> bool {
+        const STOPS: [i32; 4] = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+        let bit = |signal: i32| 1u64 << (signal - 1);
+        let stops = STOPS.into_iter().map(bit).fold(0, |all, one| all | one);
+        let hears_nothing =
+            |sets: SignalSets| (sets.caught | sets.blocked) & bit(libc::SIGCONT) == 0 && sets.pending & stops == 0;
+        // A thread that waits at a question stands still for us.
+        let runs = || {
+            self.ahead.waiting.has(pid.leader())
+                || Stat::of(pid).and_then(|stat| stat.state()).is_ok_and(|state| matches!(state, 'R' | 'S' | 'D'))
+        };
+        signal == libc::SIGCONT
+            && !self.has_company(pid.leader())
+            && SignalSets::of(pid).is_ok_and(hears_nothing)
+            && runs()
+    }
+
+    /// A signal to a process that has ended on a guess, and for which nobody has waited, does nothing.
+    fn plan_signal_to_dead(&self, call: &Call, request: SignalRequest) -> Option<Plan> {
+        let receiver = request.receiver;
+        let is_held = self.ahead.children.held_exits.contains_key(&receiver);
+        let parent =
+            self.parent_told_of(receiver).filter(|_| is_held && (1..=libc::SIGSYS).contains(&request.signal))?;
+        // Where the kernel waits for it itself, or its parent has, it is not there any more.
+        let is_zombie = self.ahead.children.waited_for_by(receiver).is_none()
+            && !self.may_leave_no_zombies(parent)
+            && !ignores_children(&SignalSets::of(parent));
+        (is_zombie && is_of_one_user(call, receiver)).then(|| nothing_happens([receiver].into_iter()))
     }
 
     /// `kill` with signal 0 says whether a process is there: as the kernel says, for whoever depends on what the
@@ -151,7 +216,8 @@ impl Supervisor {
         }
         let refused = self.probe(stopped, call.pid, receiver)?;
         if refused < 0 {
-            return Ok(Decision::Answer(refused));
+            // Of a group it is enough that one can be told.
+            return Ok(if is_for_group(call) { Decision::Wait } else { Decision::Answer(refused) });
         }
         let mut plan = Plan::tracked_once();
         plan.observes.push(Dependent::Process(process(receiver)));
@@ -175,7 +241,7 @@ impl Supervisor {
         let user = real_user_of(call.tid).unwrap_or(0);
         self.end_by_signal(target, receiver, SignalInfo::sent_by(call.pid, user, request.signal))?;
         self.ahead.changes += 1;
-        Ok(Decision::Answer(0))
+        Ok(if is_for_group(call) { Decision::Again } else { Decision::Answer(0) })
     }
 
     /// Stop a process where a checkpoint can be taken, and at which call if it waits at one. `None`: it had something
@@ -203,6 +269,29 @@ impl Supervisor {
         self.hold_signals(pid, signals);
         result
     }
+}
+
+/// Whether a call signals a group.
+fn is_for_group(call: &Call) -> bool {
+    call.frame.nr == nr::kill && call.frame.args[0] as i32 <= 0
+}
+
+/// Whether a caller is surely allowed to signal a process: both have the same real user.
+fn is_of_one_user(call: &Call, receiver: ProcessId) -> bool {
+    let user = |tid| real_user_of(tid).ok();
+    user(call.tid).is_some_and(|caller| user(receiver.leader()) == Some(caller))
+}
+
+/// Whether a process ignores a signal.
+fn ignores(pid: ProcessId, signal: i32) -> bool {
+    SignalSets::of(pid).is_ok_and(|sets| sets.ignored & 1 << (signal - 1) != 0)
+}
+
+/// A call that succeeds and does nothing, for whoever depends on what these have done.
+fn nothing_happens(to: impl Iterator<Item = ProcessId>) -> Plan {
+    let mut plan = Plan::new(Class::Known { result: 0 });
+    plan.observes.extend(to.map(|pid| Dependent::Process(process(pid))));
+    plan
 }
 
 /// Whether its receiver neither catches, ignores nor blocks it, and does not survive it.

@@ -174,6 +174,16 @@ impl Attributes {
         self.has_inode(&(stat.st_dev, stat.st_ino))
     }
 
+    /// Whether files of a directory may be removed by their owners only, or that is held.
+    fn may_be_sticky(&self, dir: &Stat) -> bool {
+        let held = self.steps.get(&(dir.st_dev, dir.st_ino)).into_iter().flatten();
+        let mut modes = held.filter_map(|(_, change, _)| match *change {
+            Change::Mode(mode) | Change::Permissions(mode) => Some(mode),
+            _ => None,
+        });
+        dir.st_mode & libc::S_ISVTX != 0 || modes.any(|mode| mode & libc::S_ISVTX != 0)
+    }
+
     pub fn has_inode(&self, inode: &Inode) -> bool {
         self.steps.contains_key(inode)
     }
@@ -350,7 +360,6 @@ impl Supervisor {
     /// Whether a call that may create a file is made by a root to whom what is held makes no difference, and finds the
     /// file, or a directory. (Only in a directory where everybody may create files does it depend on their owners.)
     fn makes_nothing(&self, call: &Call) -> bool {
-        const STICKY: u32 = 0o1000;
         let Some([dir, _, flags, _]) = arguments(call).filter(|[_, _, flags, _]| flags & O_EXCL == 0) else {
             return false;
         };
@@ -364,9 +373,8 @@ impl Supervisor {
             return may_be_told;
         }
         let End::Entry(entry) = way.end else { return false };
-        let is_usual = entry.dir.stat.st_mode & STICKY == 0 && !self.ahead.attributes.has(&entry.dir.stat);
         let is_there = entry.found.is_some_and(|found| found.is_regular());
-        is_usual && is_there && may_be_told
+        !self.ahead.attributes.may_be_sticky(&entry.dir.stat) && is_there && may_be_told
     }
 
     /// What is made gets its group from the directory, and whether it may be made can depend on the directory's

@@ -200,6 +200,8 @@ impl Supervisor {
         let moved = from.found.as_ref().ok_or(Error(libc::ENOENT))?;
         sure_if(is_changeable_in(moved, &from.dir))?;
         refuse_if(keeps && to.found.is_some(), libc::EEXIST)?;
+        // A slash behind either name says that a directory is moved.
+        refuse_if(!moved.is_dir() && ends_with_slash(call), libc::ENOTDIR)?;
         if moved.is_dir() {
             sure_if(to.dir.stat.st_nlink < LINKS_MAX && self.may_change(call.pid, moved))?;
             refuse_if(self.is_at_or_below(&to.dir, moved)?, libc::EINVAL)?;
@@ -288,6 +290,8 @@ impl Supervisor {
         let is_dirs = match call.frame.nr {
             // Who removes a file is refused by its kind (`file_removed`).
             nr::mkdir | nr::mkdirat | nr::rmdir | nr::unlink | nr::unlinkat => true,
+            // So is who moves one (`name_moved`).
+            nr::rename | nr::renameat | nr::renameat2 => true,
             _ => false,
         };
         let is_last = named.rsplit(|&byte| byte == b'/').next() == Some(entry.name.as_bytes());
@@ -311,11 +315,11 @@ impl Supervisor {
     }
 }
 
-/// Whether the first path of a call says by a slash behind it that it names a directory.
+/// Whether a path of a call says by a slash behind it that it names a directory.
 fn ends_with_slash(call: &Call) -> bool {
     let paths = syscall_table::op(call.frame.nr).map_or_else(Vec::new, paths_of);
-    let text = paths.first().and_then(|&(_, path)| path_text(call, path));
-    text.is_some_and(|text| text.ends_with(b"/"))
+    let mut texts = paths.into_iter().filter_map(|(_, path)| path_text(call, path));
+    texts.any(|text| text.ends_with(b"/"))
 }
 
 fn refuse_if(fails: bool, error: i32) -> Known<()> {

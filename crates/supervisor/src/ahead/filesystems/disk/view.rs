@@ -10,7 +10,7 @@ use crate::ahead::filesystems::disk::name_calls::is_held_change;
 use crate::ahead::filesystems::disk::names::{dir_of, is_fifo, path_text, paths_of};
 use crate::ahead::filesystems::disk::new_files::{KNOWN_FLAGS, O_ACCMODE};
 use crate::ahead::filesystems::memory;
-use crate::ahead::filesystems::open::{arguments, O_CREAT, O_EXCL, O_NOFOLLOW};
+use crate::ahead::filesystems::open::{arguments, O_CREAT, O_EXCL, O_NOFOLLOW, O_TMPFILE};
 use crate::ahead::filesystems::path_walk::{End, Entry, Found, Way};
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
@@ -149,6 +149,8 @@ impl Supervisor {
         let found = match self.viewed(call, syscall_table::op(call.frame.nr)?, follows)? {
             Viewed::Nothing(libc::ENOENT) if flags & O_CREAT != 0 => return Some(View::Make),
             Viewed::Nothing(error) => return Some(View::Answer(-i64::from(error))),
+            // A file without a name, which a directory that has none yet cannot be asked for.
+            Viewed::Found(found) if found.is_dir() && flags & O_TMPFILE != 0 => return None,
             Viewed::Found(found) => found,
         };
         let error = match () {
@@ -185,7 +187,7 @@ impl Supervisor {
         }
     }
 
-    /// Extended attributes of anything but a link.
+    /// Extended attributes.
     fn view_of_extended(&self, call: &Call, op: Op) -> Option<View> {
         const NAME_MAX: usize = 255;
         let args = &call.frame.args;
@@ -195,9 +197,7 @@ impl Supervisor {
             Viewed::Found(found) => found,
             Viewed::Nothing(error) => return Some(View::Answer(-i64::from(error))),
         };
-        if found.is_symlink() {
-            return None;
-        }
+        // This path leads to a link itself, and not where the link leads to.
         let (path, mut bytes) = (procfs::own_path(&found.fd), vec![0; 1 << 16]);
         let (at, room) = if lists { (args[1], args[2]) } else { (args[2], args[3]) };
         let len = match lists {

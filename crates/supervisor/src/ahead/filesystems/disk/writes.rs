@@ -17,7 +17,7 @@ use crate::event_loop::Supervisor;
 use agent_abi::DeviceKind;
 use commit_clock::DOMAINS_MAX;
 use procfs::{ProcessId, ThreadId};
-use rustix::fs::{FileType, OFlags, Timespec, Timestamps};
+use rustix::fs::{FileType, Mode, OFlags, Timespec, Timestamps};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::fd::OwnedFd;
@@ -51,7 +51,12 @@ impl DeferredWrite {
 
     /// Make it. The program's own position must not move: it has moved already.
     fn make(&self) -> io::Result<()> {
-        let mut file = File::from(self.file.try_clone()?);
+        let mut file = match &self.change {
+            ContentChange::Write { offset, .. } if offset.is_none() != appends(&self.file)? => {
+                open_to_write(&self.file, offset.is_none())?
+            }
+            _ => File::from(self.file.try_clone()?),
+        };
         match &self.change {
             ContentChange::Write { offset: Some(offset), bytes } => file.write_all_at(bytes, *offset),
             ContentChange::Write { offset: None, bytes } => {
@@ -72,6 +77,18 @@ impl DeferredWrite {
         // others: their times stay those of the commit.
         let _ = rustix::fs::futimens(&self.file, &times);
     }
+}
+
+/// Whether what is written to an open file goes to the end, wherever it is to go.
+fn appends(file: &OwnedFd) -> io::Result<bool> {
+    Ok(rustix::fs::fcntl_getfl(file)?.contains(OFlags::APPEND))
+}
+
+/// The same file once more, for somebody who has got other flags since a write was held.
+fn open_to_write(file: &OwnedFd, appends: bool) -> io::Result<File> {
+    let flags = if appends { OFlags::WRONLY | OFlags::APPEND } else { OFlags::WRONLY };
+    let again = rustix::fs::open(procfs::own_path(file), flags | OFlags::CLOEXEC, Mode::empty())?;
+    Ok(File::from(again))
 }
 
 /// Whether a call writes no bytes.
@@ -349,17 +366,25 @@ impl Supervisor {
         found != Err(rustix::io::Errno::NODATA)
     }
 
-    /// Whether an open file gets other flags that say how is written. What is held is written by the program's own open
-    /// file, with the flags that it has then.
+    /// Whether an open file gets other flags that say how is written, and what is held would be written by these. It is
+    /// written by the program's own open file, or, where that appends now and did not, or did and does not, by another
+    /// one, of which somebody who watches the file would hear.
     fn changes_how_it_writes(&mut self, call: &Call) -> bool {
         let [fd, command, asked, ..] = call.frame.args;
         if call.frame.nr != nr::fcntl || command as i32 != libc::F_SETFL {
             return false;
         }
         let Ok(copy) = self.copy_descriptor(call.tid, fd as i32) else { return false };
-        let ways = OFlags::APPEND | OFlags::DIRECT;
-        let asked = OFlags::from_bits_retain(asked as u32) & ways;
-        rustix::fs::fcntl_getfl(&copy).map_or(true, |flags| flags & ways != asked)
+        let asked = OFlags::from_bits_retain(asked as u32);
+        let Ok(flags) = rustix::fs::fcntl_getfl(&copy) else { return true };
+        let changed = flags ^ asked;
+        if !changed.intersects(OFlags::APPEND | OFlags::DIRECT) {
+            return false;
+        }
+        let can_be_opened = self.ahead.is_speculative(call.pid)
+            && !self.ahead.watchers.hear(&copy)
+            && open_to_write(&copy, false).is_ok();
+        changed.contains(OFlags::DIRECT) || !can_be_opened
     }
 
     fn is_deferred(&mut self, tid: ThreadId, fd: i32) -> bool {
