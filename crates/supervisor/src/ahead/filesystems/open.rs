@@ -162,6 +162,7 @@ impl Supervisor {
             let (device, _) = self.world().device(dir.stat.st_dev);
             dir.is_dir()
                 && matches!(device, DeviceKind::Domain | DeviceKind::Memory)
+                && !self.is_private(dir.stat.st_dev)
                 && !self.ahead.attributes.has(&dir.stat)
                 && !watchers::is_watched(&dir.stat)
         })
