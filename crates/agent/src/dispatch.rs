@@ -223,7 +223,8 @@ impl Call<'_> {
     #[cold]
     #[inline(never)]
     fn ask(&mut self, is_busy: bool) -> i64 {
-        if syscall_table::concerns_only_its_process(self.frame.nr, &self.frame.args) || self.sets_same_zombies() {
+        if syscall_table::concerns_only_its_process(self.frame.nr, &self.frame.args) || self.leaves_zombies_as_before()
+        {
             return ahead::GO;
         }
         let frame = &raw const *self.frame as u64;

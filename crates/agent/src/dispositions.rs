@@ -37,7 +37,7 @@ impl Call<'_> {
 
     /// Whether this is an `rt_sigaction` of SIGCHLD after which the kernel waits for children itself if it did before,
     /// and does not if it did not. Of one that cannot be read the kernel says so.
-    pub fn sets_same_zombies(&self) -> bool {
+    pub fn leaves_zombies_as_before(&self) -> bool {
         let is_it = self.frame.nr == nr::rt_sigaction && self.arg(0) == SIGCHLD;
         let mut action = [0; 2];
         is_it && (!read_program(self.arg(1), &mut action) || leaves_no_zombies(action) == now_leaves_no_zombies())

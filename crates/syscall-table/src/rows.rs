@@ -50,7 +50,7 @@ rows! {
     10, mprotect, Private, OwnPages, Own, Own, "own memory, unless it is ours";
     11, munmap, Private, OwnPages, Own, Own, "own memory, unless it is ours";
     12, brk, Native, Native, Own, Own, "own heap";
-    13, rt_sigaction, Private, Action, Own, ByArgument, "own handlers; stopped for SIGTRAP (the end of a step) and SIGCHLD";
+    13, rt_sigaction, Private, Action, Own, ByArgument, "own handlers; stopped for SIGTRAP (ends a step) and SIGCHLD";
     14, rt_sigprocmask, Native, Native, Own, Own, "own signal mask";
     15, rt_sigreturn, Native, Native, Own, Own, "own registers";
     16, ioctl, Tracked, Ioctl, Object, ByArgument, "depends on the request";

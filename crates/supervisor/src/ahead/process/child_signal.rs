@@ -124,10 +124,10 @@ impl Supervisor {
         Ok(flags & libc::SA_NOCLDWAIT as u64 != 0)
     }
 
-    /// Whether a process that says otherwise than before whether the kernel waits for its children has some that a
-    /// rollback to a time when that was otherwise would leave to it, and that have not ended in the kernel: it would
-    /// keep those of them that end meanwhile, or not keep them, and that is not taken back. Where it did wait for them
-    /// itself, those for whom their parent has waited on a guess are nobody's to wait for.
+    /// Whether an `rt_sigaction`, which changes whether the kernel waits for the children of the caller, concerns some
+    /// that a rollback would leave to it. These are older than a checkpoint under which that was otherwise, and have not
+    /// ended in the kernel yet: it would keep them as zombies, or not, as the call says, and no rollback changes that.
+    /// Where the kernel waits for children now, those for whom the caller has waited on a guess do not count.
     pub(in crate::ahead) fn has_older_children(&mut self, call: &Call) -> bool {
         let leaves_none = leaves_no_zombies_after(call);
         self.ahead.checkpoints.note_no_zombies(call.pid, !leaves_none);

@@ -5,8 +5,8 @@
 //! sender takes it back with everything else that depends on the sender. The sender has observed the receiver, so that
 //! the receiver is never taken back alone.
 //!
-//! What is caught or blocked is queued (`signals`). What stops a process or lets it go on waits until nothing is
-//! speculative.
+//! What is caught or blocked is queued (`signals`). What stops a process waits until nothing is speculative. So does
+//! SIGCONT, unless its receiver runs: then it does nothing. A signal to the sender's own group is one to each member.
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{plan_look_around, Class, Plan};
@@ -115,7 +115,8 @@ impl Supervisor {
         }
     }
 
-    /// Whether this is SIGCONT, and a process without a handler of it does not stand still, nor is it about to.
+    /// Whether a signal is SIGCONT and does nothing: its receiver has no handler of it, and is neither stopped nor about
+    /// to stop.
     fn goes_on(&self, pid: ProcessId, signal: i32) -> bool {
         const STOPS: [i32; 4] = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
         let bit = |signal: i32| 1u64 << (signal - 1);

@@ -84,7 +84,7 @@ fn appends(file: &OwnedFd) -> io::Result<bool> {
     Ok(rustix::fs::fcntl_getfl(file)?.contains(OFlags::APPEND))
 }
 
-/// The same file once more, for somebody who has got other flags since a write was held.
+/// Opens a file once more, because the flags of the program's own open file have changed since a write was held.
 fn open_to_write(file: &OwnedFd, appends: bool) -> io::Result<File> {
     let flags = if appends { OFlags::WRONLY | OFlags::APPEND } else { OFlags::WRONLY };
     let again = rustix::fs::open(procfs::own_path(file), flags | OFlags::CLOEXEC, Mode::empty())?;
@@ -366,9 +366,9 @@ impl Supervisor {
         found != Err(rustix::io::Errno::NODATA)
     }
 
-    /// Whether an open file gets other flags that say how is written, and what is held would be written by these. It is
-    /// written by the program's own open file, or, where that appends now and did not, or did and does not, by another
-    /// one, of which somebody who watches the file would hear.
+    /// Whether `fcntl` sets flags under which held writes could not be made as they were asked for. They are made
+    /// through the program's own open file. If only O_APPEND has changed there, they are made through another one, which
+    /// must be possible, and of which a watcher of the file would hear.
     fn changes_how_it_writes(&mut self, call: &Call) -> bool {
         let [fd, command, asked, ..] = call.frame.args;
         if call.frame.nr != nr::fcntl || command as i32 != libc::F_SETFL {
