@@ -125,8 +125,8 @@ impl Supervisor {
     }
 
     /// Whether an `rt_sigaction`, which changes whether the kernel waits for the children of the caller, concerns some
-    /// that a rollback would leave to it. These are older than a checkpoint under which that was otherwise, and have not
-    /// ended in the kernel yet: it would keep them as zombies, or not, as the call says, and no rollback changes that.
+    /// that a rollback would leave to it. These are older than a checkpoint under which that was otherwise. They have
+    /// not ended in the kernel yet: it would keep them as zombies, or not, as the call says, which no rollback changes.
     /// Where the kernel waits for children now, those for whom the caller has waited on a guess do not count.
     pub(in crate::ahead) fn has_older_children(&mut self, call: &Call) -> bool {
         let leaves_none = leaves_no_zombies_after(call);

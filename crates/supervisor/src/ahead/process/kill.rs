@@ -115,8 +115,8 @@ impl Supervisor {
         }
     }
 
-    /// Whether a signal is SIGCONT and does nothing: its receiver has no handler of it, and is neither stopped nor about
-    /// to stop.
+    /// Whether a signal is SIGCONT and does nothing: its receiver has no handler of it, and is neither stopped nor
+    /// about to stop.
     fn goes_on(&self, pid: ProcessId, signal: i32) -> bool {
         const STOPS: [i32; 4] = [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
         let bit = |signal: i32| 1u64 << (signal - 1);

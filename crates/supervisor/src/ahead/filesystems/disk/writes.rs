@@ -367,8 +367,8 @@ impl Supervisor {
     }
 
     /// Whether `fcntl` sets flags under which held writes could not be made as they were asked for. They are made
-    /// through the program's own open file. If only O_APPEND has changed there, they are made through another one, which
-    /// must be possible, and of which a watcher of the file would hear.
+    /// through the program's own open file. If only O_APPEND has changed there, they are made through another one. That
+    /// must be possible, and a watcher of the file would hear of it.
     fn changes_how_it_writes(&mut self, call: &Call) -> bool {
         let [fd, command, asked, ..] = call.frame.args;
         if call.frame.nr != nr::fcntl || command as i32 != libc::F_SETFL {
