@@ -37,6 +37,7 @@ mod ahead_processes;
 mod ahead_programs;
 mod ahead_progress;
 mod ahead_refused;
+mod ahead_servers;
 mod ahead_streams;
 mod ahead_tcp;
 mod ahead_threads;

@@ -12,7 +12,7 @@ pub(crate) use diag::Name;
 use holders::Holders;
 use procfs::{ProcessId, ThreadId};
 use rustix::net::sockopt::socket_cookie;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -72,6 +72,19 @@ impl Supervisor {
     pub(crate) fn tcp_listeners(&mut self, port: u16) -> Vec<u64> {
         self.with_classifier(|_, classifier| {
             classifier.connections.as_mut().map_or(Vec::new(), |connections| connections.tcp_listeners(port))
+        })
+    }
+
+    /// The peer of a TCP socket, by inode; `None` if no descriptor refers to it, not yet or no longer.
+    pub(crate) fn tcp_peer(&mut self, socket: &OwnedFd) -> Option<u64> {
+        self.with_classifier(|_, classifier| classifier.connections.as_mut()?.tcp_peer(socket.as_fd()))
+    }
+
+    /// End all TCP connections between a port of this machine and some others, which takes `CAP_NET_ADMIN`.
+    pub(crate) fn destroy_tcp(&mut self, port: u16, others: &BTreeSet<u16>) -> io::Result<()> {
+        self.with_classifier(|_, classifier| match &mut classifier.connections {
+            Some(connections) => connections.destroy_tcp(port, others),
+            None => Err(io::ErrorKind::Unsupported.into()),
         })
     }
 

@@ -654,45 +654,6 @@ pub fn receive_memory(socket: BorrowedFd<'_>) -> io::Result<(u32, u32)> {
     Ok((memory[0], memory[1]))
 }
 
-/// Let nothing reach a TCP socket but a segment that resets its connection, until [`remove_filter`].
-pub fn let_only_resets_in(socket: BorrowedFd<'_>) -> io::Result<()> {
-    /// Where a TCP header has its flags, and the one for a reset.
-    const FLAGS_AT: u32 = 13;
-    const RST: u32 = 4;
-    let load = (libc::BPF_LD | libc::BPF_B | libc::BPF_ABS) as u16;
-    let test = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
-    let end = (libc::BPF_RET | libc::BPF_K) as u16;
-    let step = |code, k, jt, jf| libc::sock_filter { code, jt, jf, k };
-    let mut steps = [step(load, FLAGS_AT, 0, 0), step(test, RST, 0, 1), step(end, u32::MAX, 0, 0), step(end, 0, 0, 0)];
-    let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
-    let len = std::mem::size_of_val(&program) as libc::socklen_t;
-    let at = (&raw const program).cast();
-    // SAFETY: the program and its steps are ours while the kernel copies them.
-    check(unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, at, len).into() })
-        .map(drop)
-}
-
-/// Take a filter away again.
-pub fn remove_filter(socket: BorrowedFd<'_>) -> io::Result<()> {
-    let nothing = 0i32;
-    let len = std::mem::size_of_val(&nothing) as libc::socklen_t;
-    let at = (&raw const nothing).cast();
-    // SAFETY: the value is ours, and not looked at.
-    check(unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_DETACH_FILTER, at, len).into() })
-        .map(drop)
-}
-
-/// Whether a socket may have a filter.
-pub fn has_filter(socket: BorrowedFd<'_>) -> bool {
-    let mut len: libc::socklen_t = 0;
-    // SAFETY: there is room for nothing, so that only the length is told.
-    let asked = check(unsafe {
-        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_GET_FILTER, std::ptr::null_mut(), &raw mut len)
-            .into()
-    });
-    asked.is_err() || len != 0
-}
-
 /// Set it.
 pub fn set_peek_offset(socket: BorrowedFd<'_>, offset: i32) -> io::Result<()> {
     let len = std::mem::size_of_val(&offset) as libc::socklen_t;

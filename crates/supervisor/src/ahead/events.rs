@@ -38,6 +38,7 @@ impl super::Ahead {
             && !self.listeners.any_waits()
             && self.shutdowns.is_empty()
             && self.sends.is_empty()
+            && self.servers.is_empty()
             && self.mirrors.is_empty()
             && self.record_locks.is_empty()
             && !self.under_way.iter().any(|(_, call)| call.makes_child)
@@ -50,6 +51,7 @@ impl Supervisor {
     /// Time has passed, or something happened.
     pub(crate) fn look_ahead(&mut self) {
         self.reset_unaccepted();
+        self.show_servers();
         let have_begun = self.take_begun();
         self.call_the_unreached();
         let awaits_permits = self.take_awaited_permits();

@@ -300,6 +300,7 @@ pub(crate) struct Ahead {
     listeners: objects::sockets::accept::Listeners,
     shutdowns: objects::sockets::shutdown::Shutdowns,
     sends: objects::sockets::tcp::Sends,
+    servers: objects::sockets::servers::Servers,
     /// Counts whatever may let a waiting call go on.
     changes: u64,
     /// They may have made a child of which they have not told yet.
@@ -398,6 +399,7 @@ impl Ahead {
             listeners: objects::sockets::accept::Listeners::default(),
             shutdowns: objects::sockets::shutdown::Shutdowns::default(),
             sends: objects::sockets::tcp::Sends::default(),
+            servers: objects::sockets::servers::Servers::default(),
             changes: 0,
             giving_birth: HashSet::new(),
             is_rolling_back: false,
@@ -505,6 +507,7 @@ impl Ahead {
         let waits = !self.waiting.is_empty()
             || !self.overflow.is_empty()
             || !self.sends.is_empty()
+            || self.servers.any_opening()
             || self.signals.any_unreached();
         let parked = waits.then(|| Instant::now() + PATIENCE);
         let injected = self.waiting.iter().filter_map(|parked| parked.call.not_before).min();

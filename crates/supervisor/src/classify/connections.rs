@@ -14,7 +14,7 @@ use agent_abi::hash_object;
 use procfs::ProcessId;
 use rustix::net::sockopt::{socket_cookie, socket_domain, socket_peercred, socket_protocol, socket_type};
 use rustix::net::{getpeername, getsockname, ipproto, AddressFamily, SocketAddrAny, SocketType};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -110,6 +110,18 @@ impl Connections {
     /// The inodes of those who listen on a TCP port.
     pub fn tcp_listeners(&mut self, port: u16) -> Vec<u64> {
         self.diag.tcp_listeners(port).unwrap_or_default().into_iter().map(|listener| listener.ino).collect()
+    }
+
+    /// The inode of the peer of a TCP socket; `None` if no descriptor refers to it, not yet or no longer.
+    pub fn tcp_peer(&mut self, socket: BorrowedFd<'_>) -> Option<u64> {
+        let (local, remote) = endpoints(socket)?;
+        let peer = self.diag.tcp(remote, local).ok()??;
+        (peer.ino != 0).then_some(peer.ino)
+    }
+
+    /// End all TCP connections between a port of this machine and some others.
+    pub fn destroy_tcp(&mut self, port: u16, others: &BTreeSet<u16>) -> io::Result<()> {
+        self.diag.destroy_tcp(port, others)
     }
 
     /// Whether only the world holds this socket, which listens.

@@ -5,7 +5,7 @@
 //! an inode.
 
 use rustix::net::{netlink, AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
@@ -17,7 +17,9 @@ const HEADER_LEN: usize = 16;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const SOCK_DESTROY: u16 = 21;
 const NLM_F_REQUEST: u16 = 1;
+const NLM_F_ACK: u16 = 4;
 const NLM_F_DUMP: u16 = 0x300;
 
 const ALL_STATES: u32 = !0;
@@ -157,9 +159,31 @@ impl Diag {
         for any in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
             let states = TcpState::LISTEN.bit();
             let request = tcp_request(family(any), states, SocketAddr::new(any, port), SocketAddr::new(any, 0));
-            self.ask(NLM_F_DUMP, &request, |answer| listeners.extend(tcp_listener(answer)))?;
+            self.ask(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, &request, |answer| listeners.extend(tcp_listener(answer)))?;
         }
         Ok(listeners)
+    }
+
+    /// End all TCP connections between a port of this machine's own addresses and some others, also those of which
+    /// nothing is left but that their ports are not used again yet (`TIME_WAIT`).
+    pub fn destroy_tcp(&mut self, port: u16, others: &BTreeSet<u16>) -> io::Result<()> {
+        for any in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
+            let (here, anywhere) = (SocketAddr::new(any, port), SocketAddr::new(any, 0));
+            for (local, remote) in [(here, anywhere), (anywhere, here)] {
+                let mut requests = Vec::new();
+                let request = tcp_request(family(any), !TcpState::LISTEN.bit(), local, remote);
+                self.ask(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, &request, |answer| {
+                    requests.extend(destruction(answer, port, others));
+                })?;
+                for request in requests {
+                    match self.ask(SOCK_DESTROY, NLM_F_ACK, &request, |_| {}) {
+                        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+                        done => done?,
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The Unix socket with this inode, if there is one.
@@ -175,7 +199,7 @@ impl Diag {
     pub fn unix_listener_of(&mut self, client: u64) -> io::Result<Option<UnixEnd>> {
         let mut listener = None;
         let request = unix_request(TcpState::LISTEN.bit(), 0, UDIAG_SHOW_ICONS);
-        self.ask(NLM_F_DUMP, &request, |answer| {
+        self.ask(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, &request, |answer| {
             listener = listener.take().or(unix_end(answer).filter(|end| end.pending.contains(&client)));
         })?;
         Ok(listener)
@@ -185,7 +209,7 @@ impl Diag {
     pub fn unix_listener(&mut self, name: &Name) -> io::Result<Option<UnixEnd>> {
         let mut listener = None;
         let request = unix_request(TcpState::LISTEN.bit(), 0, UDIAG_SHOW_NAME | UDIAG_SHOW_VFS);
-        self.ask(NLM_F_DUMP, &request, |answer| {
+        self.ask(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, &request, |answer| {
             listener = listener.take().or(unix_end(answer).filter(|end| name.is(end)));
         })?;
         Ok(listener)
@@ -197,25 +221,29 @@ impl Diag {
         for any in [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)] {
             let nowhere = SocketAddr::new(any, 0);
             let request = tcp_request(family(any), !TcpState::TIME_WAIT.bit(), nowhere, nowhere);
-            self.ask(NLM_F_DUMP, &request, |answer| cookies.extend(tcp_end(answer).map(|end| end.cookie)))?;
+            self.ask(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, &request, |answer| {
+                cookies.extend(tcp_end(answer).map(|end| end.cookie))
+            })?;
         }
         let request = unix_request(ALL_STATES, 0, 0);
-        self.ask(NLM_F_DUMP, &request, |answer| cookies.extend(unix_end(answer).map(|end| end.cookie)))?;
+        self.ask(SOCK_DIAG_BY_FAMILY, NLM_F_DUMP, &request, |answer| {
+            cookies.extend(unix_end(answer).map(|end| end.cookie))
+        })?;
         Ok(cookies)
     }
 
     /// As `ask`; that there is no such socket is not an error.
     fn ask_for_one(&mut self, request: &[u8], each: impl FnMut(&[u8])) -> io::Result<()> {
-        match self.ask(0, request, each) {
+        match self.ask(SOCK_DIAG_BY_FAMILY, 0, request, each) {
             Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(()),
             other => other,
         }
     }
 
     /// The kernel answers while it takes the request, so that there is nothing to wait for.
-    fn ask(&mut self, flags: u16, request: &[u8], mut each: impl FnMut(&[u8])) -> io::Result<()> {
+    fn ask(&mut self, kind: u16, flags: u16, request: &[u8], mut each: impl FnMut(&[u8])) -> io::Result<()> {
         self.sequence = self.sequence.wrapping_add(1);
-        let message = message(flags, self.sequence, request);
+        let message = message(kind, flags, self.sequence, request);
         rustix::net::send(&self.socket, &message, SendFlags::empty())?;
         loop {
             let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
@@ -259,10 +287,10 @@ fn error_of(payload: &[u8]) -> Option<i32> {
     u32_at(payload, 0).map(|errno| (errno as i32).wrapping_neg()).filter(|&errno| errno != 0)
 }
 
-fn message(flags: u16, sequence: u32, request: &[u8]) -> Vec<u8> {
+fn message(kind: u16, flags: u16, sequence: u32, request: &[u8]) -> Vec<u8> {
     let mut message = Vec::with_capacity(HEADER_LEN + request.len());
     message.extend(((HEADER_LEN + request.len()) as u32).to_ne_bytes());
-    message.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    message.extend(kind.to_ne_bytes());
     message.extend((NLM_F_REQUEST | flags).to_ne_bytes());
     message.extend(sequence.to_ne_bytes());
     message.extend(0u32.to_ne_bytes());
@@ -299,6 +327,19 @@ fn address_words(ip: IpAddr) -> [u8; 16] {
         }
         IpAddr::V6(ip) => ip.octets(),
     }
+}
+
+/// What ends the TCP connection that an answer tells of, if it is one between these ports.
+fn destruction(answer: &[u8], port: u16, others: &BTreeSet<u16>) -> Option<Vec<u8>> {
+    /// Of a `struct inet_diag_msg`: where its `struct inet_diag_sockid` is, and how long.
+    const ID_AT: usize = 4;
+    const ID_LEN: usize = 48;
+    let id = answer.get(ID_AT..ID_AT + ID_LEN)?;
+    let port_at = |at: usize| Some(u16::from_be_bytes(bytes_at(id, at)?));
+    let (local, remote) = (port_at(0)?, port_at(2)?);
+    let is_one = local == port && others.contains(&remote) || remote == port && others.contains(&local);
+    let request = [&[*answer.first()?, libc::IPPROTO_TCP as u8, 0, 0][..], &ALL_STATES.to_ne_bytes(), id].concat();
+    is_one.then_some(request)
 }
 
 /// Of a `struct inet_diag_msg`.

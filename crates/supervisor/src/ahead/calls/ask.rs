@@ -400,6 +400,10 @@ impl Supervisor {
                 return Ok(Decision::GoAndTell(UnderWay { lends_memory: true, ..UnderWay::default() }))
             }
             Class::Apart => return Ok(Decision::Go),
+            Class::Listen { ino, socket } => return self.listen_unseen(stopped, call, ino, &socket),
+            Class::Connect { server, port, client } => {
+                return self.connect_unseen(stopped, call, (server, port), &client)
+            }
             Class::Accept { listener } => return self.accept(stopped, call, listener),
             Class::CloseMembers { members } => {
                 let plan = Plan { class: Class::Tracked, ..plan };

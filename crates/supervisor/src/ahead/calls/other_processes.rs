@@ -76,8 +76,8 @@ impl Supervisor {
 /// Whether a file of proc or sysfs tells of nobody but this process, or of the machine.
 fn tells_only_of(pid: ProcessId, path: &Path) -> bool {
     // No process that is speculative makes a control group, or gets a device a number.
-    const MACHINE: [&str; 10] =
-        ["cpuinfo", "meminfo", "filesystems", "version", "uptime", "loadavg", "stat", "sys", "cgroups", "devices"];
+    const MACHINE: [&str; 9] =
+        ["cpuinfo", "meminfo", "filesystems", "version", "uptime", "loadavg", "stat", "cgroups", "devices"];
     if path.starts_with("/sys") {
         return true;
     }
@@ -86,6 +86,7 @@ fn tells_only_of(pid: ProcessId, path: &Path) -> bool {
     let Ok(rest) = path.strip_prefix("/proc") else { return false };
     let parts: Vec<_> = rest.components().map(|part| part.as_os_str().to_string_lossy().into_owned()).collect();
     match &parts[..] {
+        [sys, ..] if sys == "sys" => true,
         [_, net, file] if net == "net" => NETWORK.contains(&file.as_str()),
         [_, net, ..] if net == "net" => false,
         [first, ..] => *first == pid.to_string() || MACHINE.contains(&first.as_str()),

@@ -54,6 +54,10 @@ pub(crate) enum Class {
     Apart,
     /// It connects to a port where nobody listens.
     Refused { socket: OwnedFd, address: std::net::SocketAddr },
+    /// It lets clients inside connect, and nobody outside yet.
+    Listen { ino: u64, socket: OwnedFd },
+    /// It connects to such a server, by its inode, at a port.
+    Connect { server: u64, port: u16, client: OwnedFd },
     /// It accepts a connection.
     Accept { listener: Listener },
     /// It closes what is in epoll sets: descriptors of sets and of members.
@@ -607,6 +611,10 @@ impl Supervisor {
         match self.file_description(call.tid, fd) {
             FileDescription::Object(object) => object.plan(call, op),
             // `setsockopt`
+            FileDescription::Socket { copy, .. } if self.concerns_our_filter(call, &copy) => {
+                Plan::new(Class::Barrier).once()
+            }
+            FileDescription::Socket { copy, .. } if self.goes_with_its_server(&copy) => Plan::new(Class::Free).once(),
             _ if self.ahead.is_speculative(call.pid) && !self.is_fresh_socket(call, fd) => {
                 Plan::new(Class::Barrier).once()
             }

@@ -35,7 +35,7 @@ impl Supervisor {
             FileType::Fifo => self.is_young(file) && self.is_inside_pipe(&stat),
             // With its last descriptor a lock would go, before what is held under it.
             FileType::RegularFile | FileType::Directory => self.is_young(file) && !self.is_file_locked(file),
-            FileType::Socket => self.is_end_of_young_pair(file),
+            FileType::Socket => self.is_end_of_young_pair(file) || self.goes_with_its_server(file),
             _ => false,
         }
     }

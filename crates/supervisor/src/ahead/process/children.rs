@@ -447,7 +447,9 @@ impl Supervisor {
                     modifies.push((Object::Descriptors(call.pid), Intent::Close(fd)));
                     ends.push(fd);
                 }
-                FileDescription::Socket { ino, copy } if self.is_end_of_young_pair(&copy) => {
+                FileDescription::Socket { ino, copy }
+                    if self.is_end_of_young_pair(&copy) || self.goes_with_its_server(&copy) =>
+                {
                     modifies.extend(self.hang_up(call.pid, ino, copy));
                     modifies.push((Object::Descriptors(call.pid), Intent::Close(fd)));
                     ends.push(fd);

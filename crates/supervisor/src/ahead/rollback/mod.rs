@@ -2,11 +2,11 @@
 
 pub(in crate::ahead) mod checkpoints;
 pub(in crate::ahead) mod crash;
+mod output;
 pub(in crate::ahead) mod undo;
 pub(in crate::ahead) mod vessels;
 
 use crate::ahead::calls::interrupted::make_own_call_again;
-use crate::ahead::objects::sockets::tcp;
 use crate::ahead::process::child_signal::end_of;
 use crate::ahead::process::signals::{is_own, send_to_itself};
 use crate::ahead::process::thread_group::Then;
@@ -16,7 +16,6 @@ use crate::ahead::speculations::ledger::{us, Undone};
 use crate::ahead::speculations::report::Rollback;
 use crate::ahead::{pid_of, Object, Written, SCRATCH};
 use crate::event_loop::Supervisor;
-use crate::outputs::Taken;
 use crate::resent_signals;
 use checkpoint::CheckpointError;
 use procfs::{ProcessId, TaskId, ThreadId};
@@ -66,14 +65,6 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Unless something that was held has not been made yet.
-    pub(in crate::ahead) fn settle_locks(&mut self) {
-        if self.ahead.overflow.is_empty() {
-            self.ahead.file_locks.let_go();
-            self.settle_record_locks();
-        }
-    }
-
     fn carry_out_one(&mut self, action: CoreAction) -> Result<()> {
         self.ahead.trace(|| format!("  {action:?}"));
         match action {
@@ -87,28 +78,7 @@ impl Supervisor {
                 }
             }
             Action::ReleaseOutput { output, .. } => self.release_output(output),
-            Action::DropOutput { output, .. } => {
-                let len = match &output {
-                    Written::Stream { bytes, .. } | Written::Sent(tcp::Sent { bytes, .. }) => {
-                        self.ahead.shown_bytes -= bytes.len() as u64;
-                        bytes.len()
-                    }
-                    Written::File(write) => {
-                        self.forget_write(write);
-                        write.len()
-                    }
-                    Written::Names(change) => {
-                        self.forget_name_change(change);
-                        0
-                    }
-                    Written::Attributes(change) => {
-                        self.forget_attributes(change);
-                        0
-                    }
-                    Written::Sync(_) | Written::Unlock(_) => 0,
-                };
-                self.ahead.report.output_dropped += len as u64;
-            }
+            Action::DropOutput { output, .. } => self.drop_output(&output),
             Action::ProcessResolved { process } => self.on_resolved(pid_of(process)),
             Action::ObjectResolved { object } => {
                 self.ahead.touched.remove(&object);
@@ -125,6 +95,7 @@ impl Supervisor {
                         Undo::Shutdown { own, closed, .. } => self.ahead.shutdowns.is_certain(own, closed),
                         Undo::Sent { receiver, .. } => self.call_receiver(receiver),
                         Undo::Mirror(copied) => self.mirror_is_certain(copied),
+                        Undo::Server { ino, step } => self.server_is_certain(ino, step),
                         other => self.ahead.file_locks.roll_forward(other, may_be_locked),
                     }
                 }
@@ -210,6 +181,7 @@ impl Supervisor {
             }
         }
         self.ahead.listeners.rolled_back();
+        self.forget_connections_never_made();
         self.ahead.epoll_sets.rolled_back();
         let took = begin.elapsed();
         let undone = Undone { pids: extent.processes, operations: objects, took };
@@ -390,6 +362,10 @@ impl Supervisor {
                 Ok(())
             }
             Undo::Connect { listener, client, held } => self.disconnect(listener, client, held).map_err(failed),
+            Undo::Server { ino, step } => {
+                self.server_never_was(ino, step);
+                Ok(())
+            }
             Undo::Shutdown { own, before, .. } => {
                 self.ahead.shutdowns.take_back(own, before);
                 Ok(())
@@ -696,48 +672,6 @@ impl Supervisor {
             self.ahead.children.unmake(child);
         }
         Ok(unannounced_children)
-    }
-
-    fn release_output(&mut self, output: Written) {
-        let output = match output {
-            Written::Sent(sent) => {
-                self.ahead.shown_bytes -= sent.bytes.len() as u64;
-                return self.release_sent(sent);
-            }
-            output => output,
-        };
-        if !self.ahead.overflow.is_empty() {
-            return self.ahead.overflow.push(output);
-        }
-        self.ahead.crash.step();
-        match &output {
-            Written::Sent(_) => {}
-            Written::File(write) => self.make_write(write),
-            Written::Names(change) => self.make_name_change(change),
-            Written::Attributes(change) => self.make_attributes(change),
-            Written::Sync(sync) => self.make_sync(sync),
-            Written::Unlock(release) => release.make(),
-            Written::Stream { target, writer, clock, bytes } => {
-                // Writes that were held before it went into younger transactions than it knew of.
-                let mut clock = *clock;
-                clock.merge(&self.ahead.written);
-                if self.outputs.take(target, *writer, clock, bytes.clone()) == Taken::Full {
-                    self.ahead.overflow.push(output);
-                } else {
-                    self.ahead.shown_bytes -= bytes.len() as u64;
-                    self.world().transactions.request(&clock);
-                    external_sync::engine::ring(self.world());
-                }
-            }
-        }
-    }
-
-    /// What did not fit into the queues when it became free.
-    pub(in crate::ahead) fn release_overflow(&mut self) {
-        for output in std::mem::take(&mut self.ahead.overflow) {
-            self.release_output(output);
-        }
-        self.settle_locks();
     }
 
     /// The process depends on nothing any more: what waited for that.

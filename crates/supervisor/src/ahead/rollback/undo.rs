@@ -10,6 +10,7 @@ use crate::ahead::objects::pipe::Contents;
 use crate::ahead::objects::record_lock::RecordsBefore;
 use crate::ahead::objects::sockets::accept::Accepted;
 use crate::ahead::objects::sockets::queue::Queued;
+use crate::ahead::objects::sockets::servers::ServerStep;
 use crate::ahead::objects::sockets::shutdown::Closed;
 use crate::ahead::objects::sockets::Direction;
 use crate::ahead::process::signals::Sent;
@@ -33,6 +34,8 @@ pub(crate) enum Intent {
     Accept { listener: u64, accepted: Arc<Accepted> },
     /// Put one into it.
     Connect { listener: u64, client: OwnedFd },
+    /// Make a server of a socket.
+    Server { ino: u64, step: ServerStep },
     /// Close directions of a connection.
     Shutdown { own: u64, closed: Closed },
     /// Change the state of an object of some kind.
@@ -79,6 +82,8 @@ pub(crate) enum Undo {
     Accept { listener: u64, accepted: Arc<Accepted> },
     /// The client that was not connected.
     Connect { listener: u64, client: u64, held: Arc<OwnedFd> },
+    /// What was not done to a socket.
+    Server { ino: u64, step: ServerStep },
     /// What was closed of a connection, as far as it is held.
     Shutdown { own: u64, before: Closed, closed: Closed },
     /// What the state of the object was.
@@ -173,6 +178,7 @@ impl Supervisor {
                 Undo::Queue(queued, kept)
             }
             Intent::Accept { listener, accepted } => Undo::Accept { listener, accepted },
+            Intent::Server { ino, step } => self.remember_server(ino, step),
             Intent::Shutdown { own, closed } => {
                 Undo::Shutdown { own, before: self.ahead.shutdowns.closed_by(own), closed }
             }
@@ -366,6 +372,7 @@ pub(crate) fn apply_to_object(undo: &Undo) -> io::Result<()> {
         | Undo::EpollSet(_)
         | Undo::Accept { .. }
         | Undo::Connect { .. }
+        | Undo::Server { .. }
         | Undo::Shutdown { .. }
         | Undo::Descriptor { .. }
         | Undo::CloseOnExec { .. }

@@ -255,6 +255,11 @@ impl Input {
         self.pushbacks.get(&id).map(|(_, pushback)| pushback.len())
     }
 
+    /// Whether something is given again in front of the socket with this inode.
+    pub fn is_in_front_of_socket(&self, ino: u64) -> bool {
+        self.pushbacks.keys().any(|id| id.1 == ino)
+    }
+
     /// The call has never been made.
     pub fn give_back(&mut self, id: SourceId, pin: OwnedFd, reading: &Reading) {
         let Some(chunk) = reading.chunk.get() else { return };

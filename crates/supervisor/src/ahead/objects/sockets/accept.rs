@@ -105,6 +105,9 @@ impl Supervisor {
     pub(in crate::ahead) fn plan_accept(&mut self, call: &Call) -> Plan {
         match self.file_description(call.tid, call.frame.args[0] as i32) {
             FileDescription::Socket { ino, copy } if self.listens_inside(&copy) => {
+                if let Some(plan) = self.plan_accept_unseen(call, ino) {
+                    return plan;
+                }
                 Plan::new(Class::Accept { listener: Listener { ino, copy } })
             }
             _ => Plan::new(Class::Barrier),

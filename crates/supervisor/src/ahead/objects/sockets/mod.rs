@@ -13,8 +13,12 @@ pub(in crate::ahead) mod netlink;
 pub(in crate::ahead) mod pair;
 pub(in crate::ahead) mod queue;
 pub(in crate::ahead) mod refused;
+pub(in crate::ahead) mod servers;
 pub(in crate::ahead) mod shutdown;
 pub(in crate::ahead) mod tcp;
+
+#[allow(unsafe_code)]
+mod sys;
 
 use crate::ahead::calls::plan::{Class, Plan, FIONBIO};
 use crate::ahead::objects::sockets::queue::{Queue, Queued};
@@ -104,6 +108,9 @@ impl Supervisor {
         if let Some(plan) = self.plan_young_pair(call, op, ino, None) {
             return plan;
         }
+        if let Some(plan) = self.plan_served(call, op, ino, &copy) {
+            return plan;
+        }
         if let Some(plan) = self.plan_tcp(call, op, ino, &copy) {
             return plan;
         }
@@ -118,7 +125,10 @@ impl Supervisor {
             Op::Read { .. } | Op::Recv { .. } | Op::RecvMsg { .. } => plan,
             Op::SocketName { .. } if call.frame.nr == nr::connect && is_tcp(&copy) => match self.is_refused(call) {
                 true => Plan::new(Class::Later),
-                false => self.plan_refused(call, ino, &copy).unwrap_or_else(|| plan.once()),
+                false => {
+                    let known = self.plan_client(call, ino, &copy).or_else(|| self.plan_refused(call, ino, &copy));
+                    known.unwrap_or_else(|| plan.once())
+                }
             },
             Op::SocketName { .. } if call.frame.nr == nr::connect => {
                 if let Some(plan) = self.plan_connect_to_nothing(call, &copy) {
@@ -128,6 +138,10 @@ impl Supervisor {
             }
             // Any port will do: nobody can tell it from one that somebody outside was given.
             Op::SocketName { .. } if takes_any_port(call) && self.is_fresh(call, ino) => Plan::new(Class::Free).once(),
+            Op::SocketName { .. } if self.ahead.is_speculative(call.pid) => {
+                self.plan_server(call, ino, &copy).unwrap_or_else(|| plan.once())
+            }
+            Op::SocketName { .. } if self.binds_what_is_guessed(call) => Plan::new(Class::Later),
             Op::Ioctl if call.frame.args[1] & 0xffff_ffff != FIONBIO => plan.once(),
             Op::Ioctl | Op::Fcntl if self.is_fresh(call, ino) => Plan::new(Class::Free),
             // What others do there does not look at the object, but for `accept`.

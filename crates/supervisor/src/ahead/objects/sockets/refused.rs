@@ -5,6 +5,7 @@
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
+use crate::ahead::objects::sockets::sys;
 use crate::ahead::Call;
 use crate::event_loop::Supervisor;
 use procfs::ThreadId;
@@ -28,7 +29,7 @@ impl Supervisor {
         let is_possible = self.ahead.is_speculative(call.pid)
             && self.is_fresh(call, ino)
             && !listens(call.tid, address.port())
-            && !crate::sys::has_filter(copy.as_fd());
+            && !sys::has_filter(copy.as_fd());
         let socket = copy.try_clone().ok().filter(|_| is_possible)?;
         Some(Plan::new(Class::Refused { socket, address }).once())
     }
@@ -56,7 +57,7 @@ impl Supervisor {
 }
 
 /// The address of a `connect`, if it is this machine's own.
-fn own_address(call: &Call) -> Option<SocketAddr> {
+pub(super) fn own_address(call: &Call) -> Option<SocketAddr> {
     let [_, at, len, ..] = call.frame.args;
     let bytes = tracee::read_bytes(call.tid, at, len.min(28) as usize).ok()?;
     let port = u16::from_be_bytes(bytes.get(2..4)?.try_into().ok()?);
@@ -99,9 +100,9 @@ fn is_listener(line: &str, port: u16) -> bool {
 /// The error that the call gives, if it is refused; the socket is then what the call would leave.
 fn refusal(socket: &OwnedFd, address: SocketAddr) -> io::Result<Option<Errno>> {
     let flags = rustix::fs::fcntl_getfl(socket)?;
-    crate::sys::let_only_resets_in(socket.as_fd())?;
+    sys::let_only_resets_in(socket.as_fd())?;
     let begun = rustix::fs::fcntl_setfl(socket, flags | OFlags::NONBLOCK).and_then(|()| attempt(socket, address));
-    let removed = crate::sys::remove_filter(socket.as_fd());
+    let removed = sys::remove_filter(socket.as_fd());
     rustix::fs::fcntl_setfl(socket, flags)?;
     removed?;
     let waits = !flags.contains(OFlags::NONBLOCK);
@@ -159,7 +160,7 @@ mod tests {
         if error == Some(Errno::INPROGRESS) {
             assert_eq!(socket_error(&other), Ok(Err(Errno::CONNREFUSED)));
         }
-        assert!(!crate::sys::has_filter(other.as_fd()));
+        assert!(!sys::has_filter(other.as_fd()));
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub(crate) struct Sent {
 #[derive(Debug, Default)]
 pub(in crate::ahead) struct Sends {
     pending: BTreeMap<u64, VecDeque<Sent>>,
+    /// How many pieces are held for guesses, by socket.
+    held: HashMap<u64, usize>,
     /// How long sockets wait when they are closed, as their programs want it; they have input that is given again, and
     /// are reset instead.
     lingers: HashMap<u64, Option<Duration>>,
@@ -57,6 +59,23 @@ impl Sends {
 
     fn is_pending(&self, ino: u64) -> bool {
         self.pending.contains_key(&ino)
+    }
+
+    /// Whether anything is held for this socket, or has found no room yet.
+    pub fn has_any_of(&self, ino: u64) -> bool {
+        self.is_pending(ino) || self.held.contains_key(&ino)
+    }
+
+    fn is_held(&mut self, ino: u64) {
+        *self.held.entry(ino).or_default() += 1;
+    }
+
+    /// A piece is held no more: it is sent, or dropped.
+    pub fn is_held_no_more(&mut self, sent: &Sent) {
+        if let Some(pieces) = self.held.get_mut(&sent.ino) {
+            *pieces -= 1;
+        }
+        self.held.retain(|_, pieces| *pieces > 0);
     }
 
     fn push(&mut self, sent: Sent) {
@@ -160,6 +179,7 @@ impl Supervisor {
         let len = bytes.len() as i64;
         self.ahead.report.output_held += bytes.len() as u64;
         self.ahead.shown_bytes += bytes.len() as u64;
+        self.ahead.sends.is_held(ino);
         self.ahead.core.output(process(call.pid), Written::Sent(Sent { ino, socket, clock, bytes }));
         Ok(Decision::Answer(len))
     }
@@ -178,6 +198,7 @@ impl Supervisor {
     /// It can not be taken back any more. Before it can be received, the connection depends on what its sender depended
     /// on.
     pub(in crate::ahead) fn release_sent(&mut self, mut sent: Sent) {
+        self.ahead.sends.is_held_no_more(&sent);
         sent.clock.merge(&self.ahead.written);
         let entry = FdEntry(self.classify_socket(0, &sent.socket));
         let world = self.world();
