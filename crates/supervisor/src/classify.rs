@@ -127,6 +127,12 @@ impl Supervisor {
         self.with_classifier(|_, classifier| classifier.holders.find(processes, ino))
     }
 
+    /// Whether it is remembered that somebody inside has made this socket listen, or connected or accepted it, and
+    /// nothing has left the world.
+    pub(crate) fn was_made_inside(&self, ino: u64) -> bool {
+        !self.may_anything_be_outside() && self.world().socket_slot(ino | MADE_INSIDE).is_some()
+    }
+
     /// What the agent does for a socket that its process has accepted.
     pub(crate) fn remember_made_inside(&self, socket: &OwnedFd) {
         if let (Ok(stat), Ok(cookie)) = (rustix::fs::fstat(socket), socket_cookie(socket)) {

@@ -60,6 +60,7 @@ const PROGRAMS: &[&str] = &[
     "signal_trap_pending.c",
     "signal_trap_threads.c",
     "stdin_shared.c",
+    "tcp_servers.c",
     "thread_cancel.c",
     "thread_cancel_site.c",
     "thread_exec.c",

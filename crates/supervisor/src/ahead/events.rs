@@ -51,7 +51,7 @@ impl Supervisor {
     /// Time has passed, or something happened.
     pub(crate) fn look_ahead(&mut self) {
         self.reset_unaccepted();
-        self.show_servers();
+        let is_any_shown = self.show_servers();
         let have_begun = self.take_begun();
         self.call_the_unreached();
         let awaits_permits = self.take_awaited_permits();
@@ -63,7 +63,7 @@ impl Supervisor {
             self.call_parents();
         }
         let awaits_others = awaits_permits || awaits_threads || awaits_pipes || have_begun;
-        if self.flush_sends() || awaits_more || has_left || awaits_others {
+        if self.flush_sends() || is_any_shown || awaits_more || has_left || awaits_others {
             self.settle_calls();
         }
         if self.ahead.is_idle() {

@@ -9,7 +9,7 @@
 //! peer was made or held by a process of the world, or waited for `accept` at sockets that only the world holds; and no
 //! such socket came from outside.
 
-use super::diag::{Diag, Name, TcpEnd, UnixEnd};
+use super::diag::{Diag, Name, TcpEnd, TcpState, UnixEnd};
 use agent_abi::hash_object;
 use procfs::ProcessId;
 use rustix::net::sockopt::{socket_cookie, socket_domain, socket_peercred, socket_protocol, socket_type};
@@ -149,7 +149,7 @@ impl Connections {
         if let Some(record) = self.records.get(&own) {
             // The same socket can be disconnected and connected again. Whoever is gone reads nothing that is sent from
             // here on.
-            if peer.is_none_or(|peer| Some(peer.cookie) == record.peer) {
+            if peer.is_none_or(|peer| Some(peer.cookie) == record.peer || peer.state == TcpState::TIME_WAIT) {
                 return Ok(record.verdict);
             }
         }

@@ -42,7 +42,8 @@ pub struct TcpState(u8);
 impl TcpState {
     const ESTABLISHED: Self = Self(1);
     const SYN_RECEIVED: Self = Self(3);
-    const TIME_WAIT: Self = Self(6);
+    /// Nothing is left of it but its ports.
+    pub const TIME_WAIT: Self = Self(6);
     const CLOSE_WAIT: Self = Self(8);
     const LISTEN: Self = Self(10);
 

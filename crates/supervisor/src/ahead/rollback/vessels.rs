@@ -106,8 +106,11 @@ pub(in crate::ahead) fn would_notice(class: &Class, nr: u64) -> bool {
             | Class::EndOfFile
             | Class::Later
     );
-    // Another table of descriptors, or a lock that goes with the last descriptor of its open file.
-    let shows = matches!(syscall_table::op(nr), Some(Op::Execve | Op::Execveat | Op::CloseRange | Op::Flock));
+    // Another table of descriptors, or a lock or a port that goes with the last descriptor of its open file.
+    let shows = matches!(
+        syscall_table::op(nr),
+        Some(Op::Execve | Op::Execveat | Op::CloseRange | Op::Flock | Op::SocketName { .. })
+    );
     !is_harmless || shows
 }
 

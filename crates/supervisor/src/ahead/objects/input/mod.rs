@@ -291,6 +291,9 @@ impl Input {
 /// What is given again, and what joins it: in the manner of the call.
 fn take_from(pushback: &mut Pushback, source: &Source, len_max: usize) -> Chunk {
     let mut chunk = pushback.take(len_max);
+    if chunk.error.is_some() {
+        return chunk;
+    }
     while source.manner.wants_all && chunk.bytes.len() < len_max && !pushback.is_empty() {
         chunk.bytes.extend(pushback.take(len_max - chunk.bytes.len()).bytes);
         chunk.ends = false;
@@ -363,7 +366,10 @@ impl Supervisor {
         }
         let chunk = self.ahead.input.take(source, buffers.len());
         self.observe_everything(call.tid);
-        Ok(Decision::Answer(deliver(call, buffers, &chunk.bytes)))
+        Ok(Decision::Answer(match chunk.error {
+            Some(error) => -i64::from(error),
+            None => deliver(call, buffers, &chunk.bytes),
+        }))
     }
 
     /// Whether nobody else is about to take something out of a source: in which order they did could not be told
@@ -389,11 +395,12 @@ impl Supervisor {
             self.reset_if_closed(source.id);
             self.observe_everything(call.tid);
         }
-        let result = deliver(call, buffers, &chunk.bytes);
+        let error = chunk.error;
+        let result = error.map_or_else(|| deliver(call, buffers, &chunk.bytes), |error| -i64::from(error));
         reading.record(chunk);
         if let Ok(len) = u64::try_from(result) {
             self.ahead.report.input_again += len;
-        } else if let Ok(pin) = source.pin() {
+        } else if let (None, Ok(pin)) = (error, source.pin()) {
             self.ahead.input.give_back(source.id, pin, reading);
         }
         result
@@ -520,7 +527,11 @@ fn deliver(call: &Call, buffers: &Buffers, bytes: &[u8]) -> i64 {
 
 /// A call has ended with this result.
 fn note_input(tid: ThreadId, input: &ReadUnderWay, result: i64) -> Result<()> {
-    let Ok(len) = usize::try_from(result) else { return Ok(()) };
+    let Ok(len) = usize::try_from(result) else {
+        let error = i32::try_from(-result).ok().filter(|&error| input.source.is_connection() && is_told_once(error));
+        error.into_iter().for_each(|error| input.reading.record(Chunk::of_error(error)));
+        return Ok(());
+    };
     if len == 0 && !(input.source.is_terminal() && terminal::has_lines(&input.source.copy)) {
         // The end of a pipe stays where it is. At a terminal it is typed.
         return Ok(());
@@ -528,6 +539,20 @@ fn note_input(tid: ThreadId, input: &ReadUnderWay, result: i64) -> Result<()> {
     let bytes = input.buffers.gather(tid, len).map_err(|source| kernel("read what was read", tid, source))?;
     input.reading.record(Chunk::of(bytes, input.buffers.len()));
     Ok(())
+}
+
+/// Whether it is what has become of a TCP connection, which the kernel tells to one call (`sk_err`).
+fn is_told_once(error: i32) -> bool {
+    matches!(
+        error,
+        libc::ECONNRESET
+            | libc::ECONNABORTED
+            | libc::EPIPE
+            | libc::ETIMEDOUT
+            | libc::EHOSTUNREACH
+            | libc::ENETUNREACH
+            | libc::ENETDOWN
+    )
 }
 
 /// Until the agent has written down what the call returned, it is seen that it has not.

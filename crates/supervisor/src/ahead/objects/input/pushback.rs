@@ -13,13 +13,20 @@ pub(crate) struct Chunk {
     pub bytes: Vec<u8>,
     /// The call asked for more than there was: it ends here for everybody.
     pub ends: bool,
+    /// It failed, with what the kernel tells of a connection once. There are no bytes then.
+    pub error: Option<i32>,
 }
 
 impl Chunk {
     /// Of a call that asked for `len_max` bytes.
     pub fn of(bytes: Vec<u8>, len_max: usize) -> Self {
         let ends = bytes.len() < len_max;
-        Self { bytes, ends }
+        Self { bytes, ends, error: None }
+    }
+
+    /// Of a call that failed.
+    pub fn of_error(error: i32) -> Self {
+        Self { bytes: Vec::new(), ends: true, error: Some(error) }
     }
 }
 
@@ -52,8 +59,13 @@ impl Pushback {
     /// What a call that asks for `len_max` bytes reads, at least one, from here. If it `ends`, that is all that it
     /// gets; otherwise what the source has now joins it, as far as there is room.
     pub fn take(&mut self, len_max: usize) -> Chunk {
-        let mut taken = Chunk { bytes: Vec::new(), ends: false };
+        let mut taken = Chunk { bytes: Vec::new(), ends: false, error: None };
         while let Some(chunk) = self.0.front_mut() {
+            if chunk.error.is_some() && !taken.bytes.is_empty() {
+                taken.ends = taken.bytes.len() < len_max;
+                return taken;
+            }
+            taken.error = chunk.error;
             let room = len_max - taken.bytes.len();
             if chunk.bytes.len() > room {
                 taken.bytes.extend(chunk.bytes.drain(..room));
@@ -77,7 +89,16 @@ mod tests {
     use super::*;
 
     fn chunk(text: &str, ends: bool) -> Chunk {
-        Chunk { bytes: text.as_bytes().to_vec(), ends }
+        Chunk { bytes: text.as_bytes().to_vec(), ends, error: None }
+    }
+
+    #[test]
+    fn an_error_comes_once_and_behind_what_was_before_it() {
+        let mut pushback = pushback(&[chunk("abc", false), Chunk::of_error(104)]);
+        assert_eq!(pushback.take(2), chunk("ab", false));
+        assert_eq!(pushback.take(9), chunk("c", true));
+        assert_eq!(pushback.take(9), Chunk::of_error(104));
+        assert!(pushback.is_empty());
     }
 
     /// Chunks in the order in which they were read: undone from the youngest on.

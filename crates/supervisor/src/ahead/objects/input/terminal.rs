@@ -138,7 +138,7 @@ mod tests {
     }
 
     fn chunk(text: &str, ends: bool) -> Chunk {
-        Chunk { bytes: text.as_bytes().to_vec(), ends }
+        Chunk { bytes: text.as_bytes().to_vec(), ends, error: None }
     }
 
     #[test]

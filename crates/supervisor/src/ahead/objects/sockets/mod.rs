@@ -68,6 +68,10 @@ impl Supervisor {
             return plan;
         }
         let connection = Connection { own, peer, copy };
+        // What has gone wrong is told to one call, and nothing tells it again.
+        if self.ahead.is_speculative(call.pid) && may_have_error(&connection.copy) {
+            return Plan::new(Class::Barrier).once();
+        }
         if self.is_hung_up(connection.peer) {
             return self.plan_hung_up(call, op, &connection);
         }
@@ -136,6 +140,7 @@ impl Supervisor {
                 }
                 self.plan_connect(call, ino, copy).unwrap_or_else(|| plan.once())
             }
+            Op::SocketName { .. } if self.binds_what_is_given_up(call) => Plan::new(Class::Later),
             // Any port will do: nobody can tell it from one that somebody outside was given.
             Op::SocketName { .. } if takes_any_port(call) && self.is_fresh(call, ino) => Plan::new(Class::Free).once(),
             Op::SocketName { .. } if self.ahead.is_speculative(call.pid) => {

@@ -112,12 +112,9 @@ impl Supervisor {
         }
     }
 
-    /// A port that somebody inside has bound on a guess, or has given up on one, tells of that guess.
+    /// A port that somebody inside has bound on a guess tells of that guess.
     fn plan_bind(&mut self, call: &Call, ino: u64, socket: &OwnedFd) -> Option<Plan> {
         let port = bound_port(call)?;
-        if self.is_port_given_up(port) {
-            return Some(Plan::new(Class::Later));
-        }
         // A rollback ends what is left of its connections. Without the right to that their ports stay taken.
         if socket_reuseaddr(socket) != Ok(true) && !may_destroy() {
             return None;
@@ -139,12 +136,17 @@ impl Supervisor {
         self.ahead.servers.bound.iter().any(|(&ino, &bound)| bound == port && is_new(ino))
     }
 
-    /// Whether a socket that its program has closed on a guess, and that we keep, has this port.
-    fn is_port_given_up(&mut self, port: u16) -> bool {
+    /// Whether this is a `bind` to a port of a socket that its programs have closed, or left behind by ending, and that
+    /// is there for us only.
+    pub(in crate::ahead) fn binds_what_is_given_up(&mut self, call: &Call) -> bool {
+        let Some(port) = bound_port(call) else { return false };
         let has_port = |end: &OwnedFd| is_tcp(end) && port_of(getsockname(end).ok()) == Some(port);
-        let held: Vec<u64> = self.ahead.ends.held();
-        held.into_iter()
-            .any(|ino| self.ahead.ends.get(ino).is_some_and(|end| has_port(&end)) && !self.is_held_by_the_living(ino))
+        let mut left = self.tcp_listeners(port);
+        // Who has ended may be known no more, and have it for a moment yet.
+        left.retain(|&ino| self.ahead.ends.get(ino).is_some() || self.was_made_inside(ino));
+        let kept = self.ahead.ends.held().into_iter();
+        left.extend(kept.filter(|&ino| self.ahead.ends.get(ino).is_some_and(|end| has_port(&end))));
+        left.into_iter().any(|ino| !self.is_held_by_the_living(ino))
     }
 
     /// A socket begins to listen on a guess.
@@ -362,11 +364,12 @@ impl Supervisor {
         }
     }
 
-    /// Servers of right guesses are shown as soon as what came before them is durable.
-    pub(in crate::ahead) fn show_servers(&mut self) {
+    /// Servers of right guesses are shown as soon as what came before them is durable. Whether one is now.
+    pub(in crate::ahead) fn show_servers(&mut self) -> bool {
         if !self.ahead.servers.any_opening() || !self.ahead.overflow.is_empty() {
-            return;
+            return false;
         }
+        let before = self.ahead.servers.opening.len();
         for mut opening in std::mem::take(&mut self.ahead.servers.opening) {
             if !opening.is_complete {
                 opening.clock.merge(&self.ahead.written);
@@ -383,6 +386,7 @@ impl Supervisor {
             }
             self.ahead.servers.opening.push(opening);
         }
+        self.ahead.servers.opening.len() < before
     }
 
     /// Of all sockets inside with this port.

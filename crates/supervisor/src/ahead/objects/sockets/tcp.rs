@@ -104,7 +104,9 @@ impl Sends {
 impl Supervisor {
     /// A call on a TCP socket; `None` if it is not connected to one inside.
     pub(in crate::ahead) fn plan_tcp(&mut self, call: &Call, op: Op, ino: u64, copy: &OwnedFd) -> Option<Plan> {
-        if !is_tcp(copy) || !self.is_connected_inside(copy) {
+        // What is given again is there also when nothing is left of the other end.
+        let is_inside = is_tcp(copy) && (self.ahead.input.is_in_front_of_socket(ino) || self.is_connected_inside(copy));
+        if !is_inside {
             return None;
         }
         let args = &call.frame.args;
