@@ -59,7 +59,8 @@ const CHANGES: &[&str] = &[
 ];
 
 const BEFORE: &str = "import fcntl, select, signal, socket, struct; signal.signal(signal.SIGPIPE, signal.SIG_IGN)\n\
-     def serve(name=('127.0.0.1', 0)):\n  s = socket.socket(); s.setsockopt(1, 2, 1)\n  s.bind(name); s.listen(); return s\n\
+     def serve(name=('127.0.0.1', 0)):\n  s = socket.socket(); s.setsockopt(1, 2, 1)\n  \
+     s.bind(name); s.listen(); return s\n\
      def free(): s = serve(); n = s.getsockname(); s.close(); return n\n\
      def client(s): return socket.create_connection(s.getsockname())\n\
      def all_of(s): return b''.join(iter(lambda: s.recv(99999), b''))\n\

@@ -7,8 +7,8 @@
 //! durable, and refused when the guess was wrong.
 //!
 //! A client inside gets the port that it connects from before it connects, and that port is let in. Both must depend on
-//! the same guesses, and no checkpoint that is kept may have a socket of theirs: who depends on more since then has such
-//! a checkpoint. So whatever takes back one of them takes back the other one, to before the connection was. Then
+//! the same guesses, and no checkpoint that is kept may have a socket of theirs: who depends on more since then has
+//! such a checkpoint. So whatever takes back one of them takes back the other one, to before the connection was. Then
 //! nothing need be kept of what is sent over it, nor that it was closed, as with pairs of sockets (decision 0175). Once
 //! somebody has such a checkpoint, the connection is like all others ([`tcp`](super::tcp)).
 //!
@@ -299,7 +299,7 @@ impl Supervisor {
         self.is_young_socket(own) && self.tcp_peer(socket).is_none_or(|peer| self.is_young_socket(peer))
     }
 
-    /// Whether nobody who is put back has a socket open, and nothing that was put back, or is held, waits in front of it.
+    /// Whether nobody who is put back has a socket open, and nothing waits in front of it that was put back or is held.
     fn is_young_socket(&self, ino: u64) -> bool {
         let ahead = &self.ahead;
         !self.are_descriptors_passed()
