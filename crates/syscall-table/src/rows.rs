@@ -86,8 +86,8 @@ rows! {
     46, sendmsg, Output, SendMsg { fd: 0 }, Object, Tracked, "gives data and perhaps descriptors to the peer";
     47, recvmsg, Tracked, RecvMsg { fd: 0 }, Object, Tracked, "takes data and perhaps descriptors from the peer";
     48, shutdown, Output, Shutdown, Object, Tracked, "the peer sees an end-of-file, after all queued output";
-    49, bind, Output, SocketName { fd: 0 }, Connection, Tracked, "a name that others can see; a port is taken on a guess, too";
-    50, listen, Output, SocketName { fd: 0 }, Connection, Tracked, "from here on others can connect; nobody outside on a guess";
+    49, bind, Output, SocketName { fd: 0 }, Connection, Tracked, "a name that others can see";
+    50, listen, Output, SocketName { fd: 0 }, Connection, Tracked, "from here on others can connect";
     51, getsockname, Native, Native, Own, Free, "own end's address";
     52, getpeername, Tracked, SocketState, Object, Free, "the address that connect or accept gave; an error tells that the peer is gone";
     53, socketpair, Private, SocketPair, Own, Free, "an object that only we can reach";
