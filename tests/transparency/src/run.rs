@@ -226,13 +226,15 @@ fn marked(mark: &str) -> Vec<Pid> {
     carriers(&format!("{MARK}={mark}\0"))
 }
 
-/// Whether somebody who carries `mark` runs a command of these words.
-pub fn runs(mark: &str, command: &str) -> bool {
+/// Who of those that carry `mark` runs a command of these words.
+pub fn who_runs(mark: &str, command: &str) -> Vec<Pid> {
     let line = format!("{}\0", command.replace(' ', "\0"));
-    marked(mark).iter().any(|pid| {
+    let mut found = marked(mark);
+    found.retain(|pid| {
         let path = format!("/proc/{}/cmdline", pid.as_raw_nonzero());
         fs::read(path).is_ok_and(|found| found == line.as_bytes())
-    })
+    });
+    found
 }
 
 /// Processes whose environment has this in it.

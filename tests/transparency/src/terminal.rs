@@ -8,7 +8,7 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::run::{kill_marked, new_mark, runs, set_environment};
+use crate::run::{kill_marked, new_mark, set_environment, who_runs};
 use crate::settings::Settings;
 
 /// One step of a scenario at the terminal.
@@ -172,7 +172,7 @@ impl Tmux {
                 Step::Prompt(text) => {
                     self.wait(text, |screen| screen != before && screen.trim_end().lines().last() == Some(text))?
                 }
-                Step::Runs(command) => self.wait(command, |_| runs(&self.mark, command))?,
+                Step::Runs(command) => self.wait(command, |_| self.runs_for_good(command))?,
                 Step::AwaitEnd => self.wait_for_end()?,
                 Step::Resize(width, height) => {
                     self.call(&["resize-window", "-x", &width.to_string(), "-y", &height.to_string()]).map(drop)?;
@@ -214,6 +214,17 @@ impl Tmux {
             }
             sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Whether a command runs, and has run for longer than a guess of the tests is open: what a key does to a process
+    /// that is taken back happens to nobody.
+    fn runs_for_good(&self, command: &str) -> bool {
+        let before = who_runs(&self.mark, command);
+        if before.is_empty() {
+            return false;
+        }
+        sleep(Duration::from_millis(200));
+        who_runs(&self.mark, command).iter().any(|pid| before.contains(pid))
     }
 
     /// The screen once it has been the same for a while.
