@@ -52,6 +52,19 @@ const CHANGES: &[&str] = &[
      c = socket.create_connection((to, p)); a, n = s.accept(); a.send(b'x')\n    \
      seen.append((c.recv(9), n[0])); c.close(); a.close()\n  \
      s.close()",
+    // One with several threads is ended by a signal, as tests end their servers.
+    "import subprocess\nfor n in (signal.SIGTERM, signal.SIGKILL):\n  p = subprocess.Popen([sys.executable, '-c', \
+     'import http.server as h; s = h.ThreadingHTTPServer((\"127.0.0.1\", 0), h.SimpleHTTPRequestHandler); \
+     s.RequestHandlerClass.log_message = lambda *a: 0; print(s.server_port, flush=True); s.serve_forever()'], \
+     stdout=subprocess.PIPE)\n  \
+     c = socket.create_connection(('127.0.0.1', int(p.stdout.readline())))\n  \
+     c.sendall(b'HEAD /none HTTP/1.0\\r\\n\\r\\n'); seen.append(all_of(c)[:12]); c.close(); p.send_signal(n)\n  \
+     seen.append(p.wait()); p.stdout.close()",
+    "import threading, time; r, w = os.pipe(); p = os.fork()\nif p == 0:\n  for _ in range(3): \
+     threading.Thread(target=time.sleep, args=(99,), daemon=True).start()\n  \
+     os.write(w, b'x'); signal.pause()\n\
+     os.close(w); seen.append(os.read(r, 1)); os.kill(p, 9); seen.append((os.wait()[1], os.read(r, 1))); os.close(r)\n\
+     put('new', '')",
     // Executed programs have what they inherit.
     "s = serve(); os.set_inheritable(s.fileno(), True)\nif os.fork() == 0: os.execlp('python3', 'python3', '-c', \
      'import socket; s = socket.socket(fileno=%d); a, _ = s.accept(); a.sendall(a.recv(9)[::-1])' % s.fileno())\n\

@@ -211,7 +211,7 @@ impl Supervisor {
             || !self.ahead.unsettled.is_empty()
             || self.ahead.ending.contains_key(&receiver)
             || !self.can_be_checkpointed(receiver)
-            || self.has_company(receiver.leader())
+            || self.has_company(receiver.leader()) && !self.depends_on_same(call.pid, receiver)
         {
             return Ok(Decision::Wait);
         }
@@ -243,6 +243,13 @@ impl Supervisor {
         self.end_by_signal(target, receiver, SignalInfo::sent_by(call.pid, user, request.signal))?;
         self.ahead.changes += 1;
         Ok(if is_for_group(call) { Decision::Again } else { Decision::Answer(0) })
+    }
+
+    /// Whether whatever takes back one of two processes takes back the other one: the end of one by a signal of the
+    /// other needs no checkpoint then, in which all of its threads would have to be caught.
+    fn depends_on_same(&self, one: ProcessId, other: ProcessId) -> bool {
+        let core = &self.ahead.core;
+        core.dependencies_of_process(process(one)) == core.dependencies_of_process(process(other))
     }
 
     /// Stop a process where a checkpoint can be taken, and at which call if it waits at one. `None`: it had something
