@@ -212,6 +212,20 @@ const MAKES: &[&str] = &[
     // What is said of a process outside.
     "seen.extend(len(open('/proc/1/' + n).read()) > 0 for n in ('comm', 'stat', 'status', 'cgroup')); \
      seen.append(os.stat('/proc/1').st_uid); seen.append('fd' in os.listdir('/proc/1')); put('new', '')",
+    // What is said of a child, while it waits for its parent, and when it has ended.
+    "put('new', ''); r, w = os.pipe(); p = os.fork()\nif p == 0: os.read(r, 1); os._exit(3)\n\
+     f = '/proc/%d/' % p; s = open(f + 'stat').read(); t = s[s.rindex(')') + 2:].split(); \
+     seen.extend((int(s.split()[0]) == p, int(t[1]) == os.getpid(), t[0] in 'RS', len(t))); \
+     seen.append(open(f + 'cmdline').read() == open('/proc/self/cmdline').read()); \
+     seen.append((open(f + 'comm').read(), os.stat(f).st_uid, os.path.exists(f + 'stat'))); \
+     d = os.open(f + 'stat', 0); \
+     seen.append((int(os.pread(d, 99, 0).split()[0]) == p, int(os.read(d, 70).split()[0]) == p)); \
+     seen.append((os.lseek(d, 0, 1), libc.read(d, ctypes.c_void_p(1), 99), os.lseek(d, 0, 1))); os.lseek(d, 0, 0); \
+     seen.append(os.read(d, 99)[:9] == s[:9].encode()); os.write(w, b'.'); \
+     seen.append(os.waitpid(p, 0)[1] >> 8); os.close(d)",
+    // Capabilities that are there.
+    "b = ctypes.create_string_buffer(24); h = (ctypes.c_uint32 * 2)(0x20080522, 0); libc.capget(h, b); \
+     seen.append(libc.capset(h, b)); put('new', '')",
     // Signals by a descriptor of a process.
     "import signal; put('new', ''); p = os.fork()\nif p == 0: signal.pause()\nd = os.pidfd_open(p); \
      seen.append(signal.pidfd_send_signal(d, 0)); signal.pidfd_send_signal(d, signal.SIGKILL); \

@@ -376,6 +376,10 @@ impl Supervisor {
                 return Ok(self.wait_at_barrier(call));
             }
             Class::Barrier | Class::Window => return Ok(Decision::Go),
+            Class::OfProcess(file) => {
+                let plan = Plan { class: Class::Tracked, ..plan };
+                return self.read_of_process(stopped, call, plan, file);
+            }
             Class::Certain if is_speculative => return Ok(self.wait_at_barrier(call)),
             Class::Exit { .. } if is_speculative && self.is_end_of_thread(call) => {
                 return self.end_thread(stopped, call)

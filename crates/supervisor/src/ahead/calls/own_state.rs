@@ -36,14 +36,36 @@ fn keeps_hard_limit(call: &Call, new: u64) -> bool {
     matches!((now, asked), (Ok(now), Ok(asked)) if now == asked)
 }
 
-/// `setresuid` and its kin. What asks for the one user or group that the process has, as `posix_spawn` does, changes
-/// nothing.
+/// `setresuid` and its kin, and `capset`. What asks for the one user or group that the process has, as `posix_spawn`
+/// does, or for the capabilities that the thread has, as `setpriv` does, changes nothing.
 pub(in crate::ahead) fn plan_identity(call: &Call) -> Plan {
+    if call.frame.nr == nr::capset && asks_for_own_capabilities(call) {
+        return Plan::new(Class::Free).once();
+    }
     let changes = ids_asked_for(call.frame.nr, &call.frame.args).is_none_or(|(kind, asked)| {
         let own = Status::of(call.pid).ok().and_then(|status| only_id(&status, kind));
         own.is_none_or(|own| asked.iter().any(|&id| id as u32 != own && id as u32 != u32::MAX))
     });
     Plan::new(if changes { Class::Barrier } else { Class::Free }).once()
+}
+
+/// Whether `capset` names the caller, and the capabilities that it has.
+fn asks_for_own_capabilities(call: &Call) -> bool {
+    const VERSION_3: u32 = 0x2008_0522;
+    let [header, data, ..] = call.frame.args;
+    let low = |word: u64| word & u64::from(u32::MAX);
+    let names_itself = |header: u64| {
+        let number = (header >> 32) as i32;
+        header as u32 == VERSION_3 && (number == 0 || number == call.tid.as_raw())
+    };
+    // Effective, permitted, inheritable: of the first 32, and then of the others.
+    let asked = tracee::read_value::<[u64; 3]>(call.tid, data);
+    let asked = asked.map(|[a, b, c]| [low(a) | b >> 32 << 32, a >> 32 | low(c) << 32, low(b) | c >> 32 << 32]);
+    let own = || {
+        let status = Status::of(call.tid).ok()?;
+        Some([status.bits("CapEff").ok()?, status.bits("CapPrm").ok()?, status.bits("CapInh").ok()?])
+    };
+    tracee::read_value(call.tid, header).is_ok_and(names_itself) && asked.is_ok_and(|asked| own() == Some(asked))
 }
 
 /// Of which kind an id is.

@@ -2,6 +2,7 @@
 //! system-call table says it where neither the arguments nor the object matter; the rest is looked at here.
 
 use crate::ahead::calls::births::plan_fork;
+use crate::ahead::calls::other_processes::FileOfProcess;
 use crate::ahead::calls::own_state::{self, plan_identity, plan_limit, plan_prctl};
 use crate::ahead::filesystems::disk::attribute_calls;
 use crate::ahead::filesystems::disk::names::is_fifo;
@@ -94,6 +95,8 @@ pub(crate) enum Class {
     EndOfFile,
     /// It looks at processes in general: nothing at all may be speculative.
     Window,
+    /// It reads what is said of another process.
+    OfProcess(FileOfProcess),
     /// The end of the process.
     Exit { status: i32 },
     /// Waiting for a child.
@@ -150,8 +153,8 @@ impl Supervisor {
         let arg = |position: u8| frame.args[usize::from(position) % 6];
         let fd = |position: u8| arg(position) as i32;
         let Some(op) = syscall_table::op(frame.nr) else { return Plan::new(Class::Barrier) };
-        if self.leads_to_others(call, op) {
-            return Plan::new(Class::Window).once();
+        if let Some(plan) = self.plan_look_at_others(call, op) {
+            return plan;
         }
         if matches!(op, Op::Open | Op::OpenAt | Op::Creat | Op::OpenAt2) && self.may_break_lease(call) {
             return Plan::new(Class::Barrier).once();
@@ -297,8 +300,10 @@ impl Supervisor {
                 Plan::new(Class::Tracked).modifying(Object::Pipe(dev, ino), Intent::Stream(copy))
             }
             FileDescription::File { dev, ino, device, copy } => {
-                if device == DeviceKind::Pseudo && self.file_tells_of_others(call, &copy) {
-                    return Plan::new(Class::Window);
+                if device == DeviceKind::Pseudo {
+                    if let Some(plan) = self.plan_read_of_others(call, fd) {
+                        return plan;
+                    }
                 }
                 let mut plan = Plan::new(Class::Tracked).observing(Object::File(dev, ino));
                 if matches!(call.frame.nr, nr::getdents | nr::getdents64) {
