@@ -26,6 +26,11 @@ const MAKES: &[&str] = &[
     "f = os.open('.', os.O_TMPFILE | os.O_RDWR, 0o600); os.write(f, b'abc'); os.pwrite(f, b'x', 1); see(f); \
      os.lseek(f, 0, 0); seen.append(os.read(f, 9)); seen.append(os.pread(f, 9, 1)); \
      p = os.fork(); p or (os.write(f, b'child'), os._exit(0)); os.waitpid(p, 0); see(f); os.fsync(f); os.close(f)",
+    "f = os.open('.', os.O_TMPFILE | os.O_RDWR, 0o600); os.write(f, b'abcdef'); os.ftruncate(f, 2); see(f); \
+     os.ftruncate(f, 9000); see(f); seen.append((os.pread(f, 4, 0), os.pread(f, 9, 8998), os.lseek(f, 0, 2))); \
+     p = os.fork(); p or (os.ftruncate(f, 0), os.pwrite(f, b'child', 3), os._exit(0)); os.waitpid(p, 0); see(f); \
+     seen.append(os.pread(f, 9, 0)); os.fsync(f); g = os.open('/proc/self/fd/%d' % f, os.O_RDONLY); see(g); \
+     seen.append(os.read(g, 9)); os.close(g); os.close(f)",
     // A directory whose owner and times are held.
     "os.mkdir('d'); put('d/x', '1'); os.symlink('x', 'd/s'); os.utime('d', (1, 1)); os.chown('d', 5, 6); \
      os.chmod('d', 0o750); f = make('d/s', os.O_CREAT | os.O_WRONLY); os.write(f, b'22'); see(f)",

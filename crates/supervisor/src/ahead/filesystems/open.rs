@@ -179,7 +179,8 @@ impl Supervisor {
         let way = self.walk(call.tid, call.pid, dir, &path_text(call, at)?, flags & O_NOFOLLOW == 0);
         let End::Entry(entry) = way.end else { return None };
         let found = entry.found.filter(|_| !way.through_proc && !way.is_held)?;
-        (self.can_truncate(call, &found, 0) && may_create(call.tid, &entry.dir, &found)).then_some(found)
+        let has_name = found.stat.st_nlink > 0;
+        (has_name && self.can_truncate(call, &found, 0) && may_create(call.tid, &entry.dir, &found)).then_some(found)
     }
 
     fn is_kept_file(&self, found: &Found) -> bool {

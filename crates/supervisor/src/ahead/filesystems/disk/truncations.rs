@@ -36,8 +36,8 @@ impl Supervisor {
         const EXECUTABLE: u32 = 0o111;
         let (device, _) = self.world().device(file.stat.st_dev);
         let is_on_disk = device == DeviceKind::Domain && !self.is_private(file.stat.st_dev);
-        // Nobody runs it, of which a truncation would be told.
-        let is_usual = file.is_regular() && file.stat.st_mode & EXECUTABLE == 0 && file.stat.st_nlink > 0;
+        // Nobody runs it, of which a truncation would be told. It need not have a name: `emptied_by` looks at that.
+        let is_usual = file.is_regular() && file.stat.st_mode & EXECUTABLE == 0;
         let is_one = |inode: &(u64, u64)| *inode == (file.stat.st_dev, file.stat.st_ino);
         is_on_disk
             && is_usual
