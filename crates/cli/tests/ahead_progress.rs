@@ -55,6 +55,23 @@ show(os.wait()[1], os.read(r, 100))
     check_success(program, "0 b'other parent\\n'\n", &[]);
 }
 
+/// Subshells take turns at one lock file. Who waits in the kernel for the lock, since somebody had it for whom no guess
+/// counted, gets it no more if that one has given it up on the guess: that was not seen, and everything stood still.
+#[test]
+fn who_waits_for_a_lock_that_is_given_up_on_the_guess_is_stuck() {
+    let program = r#"
+guess = begin()
+open('lock', 'w').close(); open('new', 'w').close()
+def turn(n): return os.spawnlp(os.P_NOWAIT, 'sh', 'sh', '-c', f'(flock 8; sleep 0.2; cp new {n}; mv {n} m{n}) 8> lock')
+for child in [turn(n) for n in range(3)]: show(status(child))
+show(sorted(name for name in os.listdir() if name != 'stats'))
+if guess >= 0: finish(guess)
+"#;
+    let right = "0\n0\n0\n['lock', 'm0', 'm1', 'm2', 'new']\n";
+    check_failure(program, right, &[]);
+    check_success(program, right, &[]);
+}
+
 /// `tar xzf`: gzip waits for room in the pipe, and tar, which reads it, for the guess (`mkdir`). Nobody could resolve
 /// the guess any more, and that was not seen, because gzip's write had done a part.
 #[test]

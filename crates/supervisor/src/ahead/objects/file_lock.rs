@@ -121,6 +121,12 @@ impl FileLocks {
         self.known.iter().filter_map(Weak::upgrade).filter(|locked| locked.inode == inode).collect()
     }
 
+    /// Whether somebody inside has the lock of a file, or only the kernel thinks so.
+    pub fn is_taken_inside(&self, (dev, ino): Inode) -> bool {
+        let mut known = self.known.iter().filter_map(Weak::upgrade);
+        known.any(|locked| locked.inode == (dev, ino) && mode_of(&locked.file).is_some())
+    }
+
     /// The open file, as it is known, or from now on.
     fn note(&mut self, inode: Inode, file: OwnedFd) -> Arc<LockedFile> {
         if let Some(locked) = self.of(inode).into_iter().find(|locked| are_same(&locked.file, &file)) {

@@ -45,8 +45,11 @@ impl crate::ahead::Ahead {
     fn waits_for_others(&self, tid: ThreadId) -> bool {
         let waits_inside = |under_way: &UnderWay| {
             let are_inside = |objects: &[Object]| {
-                let is_inside = |object: &Object| {
-                    matches!(object, Object::Children(_)) || object.can_be_awaited() && !object.comes_by_itself()
+                let is_inside = |object: &Object| match *object {
+                    Object::Children(_) => true,
+                    // Whoever has it may have got it since, and have given it up on the guess.
+                    Object::Lock(dev, ino) => self.file_locks.is_taken_inside((dev, ino)),
+                    _ => object.can_be_awaited() && !object.comes_by_itself(),
                 };
                 !objects.is_empty() && objects.iter().all(is_inside)
             };
