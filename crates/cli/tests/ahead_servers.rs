@@ -157,6 +157,33 @@ fn nobody_outside_meets_a_server_before_its_guess_was_right() {
     assert_eq!((how.as_str(), met), ("failed", None), "{over}");
 }
 
+/// A server of a younger guess at the same port stays unseen when the guess of an older server was right.
+#[test]
+fn a_server_of_a_younger_guess_stays_unseen() {
+    let port = free_port();
+    let program = format!(
+        "
+import ctypes, socket, time
+call = ctypes.CDLL(None).syscall
+def serve():
+    server = socket.socket(); server.setsockopt(1, 2, 1); server.bind(('127.0.0.1', {port})); server.listen()
+    return server
+one = call(0x5bed, 1, 0); first = serve(); client = socket.create_connection(first.getsockname()); first.close()
+two = call(0x5bed, 1, 0)
+if two >= 0: server = serve(); call(0x5bed, 2, one); time.sleep(1); call(0x5bed, 3, two)
+print(two)
+"
+    );
+    let inside = std::thread::spawn(move || speculator().args(["python3", "-c", &program]).output().unwrap());
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    while !inside.is_finished() {
+        assert!(TcpStream::connect_timeout(&address, Duration::from_millis(100)).is_err());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = inside.join().unwrap();
+    assert_eq!((text(&output).as_str(), errors(&output).as_str()), ("-1\n", ""));
+}
+
 /// Who does not depend on the guess waits for it: to bind the port, and to connect to it.
 #[test]
 fn who_does_not_guess_waits_for_the_port() {

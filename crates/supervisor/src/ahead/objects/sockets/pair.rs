@@ -39,10 +39,7 @@ impl Supervisor {
         if flags & ODD != 0 || !self.ahead.core.gains(process(call.pid), &[], &changed).is_empty() {
             return None;
         }
-        let plan =
-            changed.into_iter().fold(Plan::new(Class::Tracked), |plan, end| plan.modifying(end, Intent::Nothing));
-        // Interrupted, it would return what it has by then.
-        Some(if takes && flags & libc::MSG_WAITALL == 0 { plan } else { plan.once() })
+        Some(plan_without_undo(changed, takes && flags & libc::MSG_WAITALL == 0))
     }
 
     /// Whether this is an end of such a pair: nobody who is put back will have it open.
@@ -68,4 +65,11 @@ impl Supervisor {
     fn is_pair(&self, ino: u64) -> bool {
         self.world().socket_slot(ino).is_some_and(|slot| slot & 1 == 1)
     }
+}
+
+/// A call on a connection of which nothing is kept. One that wants all (`MSG_WAITALL`) would return what it has by then
+/// if it were interrupted.
+pub(super) fn plan_without_undo(changed: Vec<Object>, can_be_repeated: bool) -> Plan {
+    let plan = changed.into_iter().fold(Plan::new(Class::Tracked), |plan, end| plan.modifying(end, Intent::Nothing));
+    Plan { can_be_repeated, ..plan }
 }

@@ -16,6 +16,7 @@
 
 use crate::ahead::calls::ask::Decision;
 use crate::ahead::calls::plan::{Class, Plan};
+use crate::ahead::objects::sockets::pair::plan_without_undo;
 use crate::ahead::objects::sockets::refused::own_address;
 use crate::ahead::objects::sockets::sys;
 use crate::ahead::objects::sockets::tcp::is_tcp;
@@ -82,6 +83,16 @@ impl Servers {
     /// Whether some servers are about to be seen from outside.
     pub fn any_opening(&self) -> bool {
         !self.opening.is_empty()
+    }
+
+    /// Whether a socket, with this inode, is an end of a connection to one of these servers. It is remembered.
+    fn has_end(&mut self, ino: u64, socket: &OwnedFd) -> bool {
+        if self.listening.values().any(|server| server.ends.contains(&ino)) {
+            return true;
+        }
+        let ports = port_of(getsockname(socket).ok()).zip(port_of(getpeername(socket).ok().flatten()));
+        let server = ports.and_then(|(one, other)| self.between(one, other));
+        server.is_some_and(|server| server.ends.insert(ino))
     }
 
     /// The server between whose port and a client's a connection is.
@@ -268,10 +279,7 @@ impl Supervisor {
         if flags & ODD != 0 || !self.ahead.core.gains(process(call.pid), &[], &changed).is_empty() {
             return None;
         }
-        let plan =
-            changed.into_iter().fold(Plan::new(Class::Tracked), |plan, end| plan.modifying(end, Intent::Nothing));
-        // Interrupted, it would return what it has by then.
-        Some(if takes && flags & libc::MSG_WAITALL == 0 { plan } else { plan.once() })
+        Some(plan_without_undo(changed, takes && flags & libc::MSG_WAITALL == 0))
     }
 
     /// Whether a socket is a server of a guess, or an end of a connection to one, and nobody who is put back has either
@@ -288,15 +296,9 @@ impl Supervisor {
             return false;
         }
         let Ok(own) = rustix::fs::fstat(socket).map(|found| found.st_ino) else { return false };
-        let is_known = self.ahead.servers.listening.values().any(|server| server.ends.contains(&own));
-        if !is_known {
-            let ports = port_of(getsockname(socket).ok()).zip(port_of(getpeername(socket).ok().flatten()));
-            let Some(server) = ports.and_then(|(one, other)| self.ahead.servers.between(one, other)) else {
-                return false;
-            };
-            server.ends.insert(own);
-        }
-        self.is_young_socket(own) && self.tcp_peer(socket).is_none_or(|peer| self.is_young_socket(peer))
+        self.ahead.servers.has_end(own, socket)
+            && self.is_young_socket(own)
+            && self.tcp_peer(socket).is_none_or(|peer| self.is_young_socket(peer))
     }
 
     /// Whether nobody who is put back has a socket open, and nothing waits in front of it that was put back or is held.
@@ -389,12 +391,18 @@ impl Supervisor {
         self.ahead.servers.opening.len() < before
     }
 
-    /// Of all sockets inside with this port.
+    /// Of all sockets inside with this port, but for a server of a younger guess and its connections.
     fn remove_filters(&mut self, port: u16) {
         for pid in self.inside() {
             for fd in self.descriptors_of(pid).unwrap_or_default() {
                 let Ok(copy) = self.descriptors.copy(pid, fd) else { continue };
-                if is_tcp(&copy) && port_of(getsockname(&copy).ok()) == Some(port) && sys::has_filter(copy.as_fd()) {
+                let Ok(ino) = rustix::fs::fstat(&copy).map(|found| found.st_ino) else { continue };
+                let servers = &mut self.ahead.servers;
+                if is_tcp(&copy)
+                    && port_of(getsockname(&copy).ok()) == Some(port)
+                    && !servers.listening.contains_key(&ino)
+                    && !servers.has_end(ino, &copy)
+                {
                     let _ = sys::remove_filter(copy.as_fd());
                 }
             }
