@@ -209,6 +209,13 @@ for kind in (0, 1):
     check_success(program, "98\n0\n", &[]);
 }
 
+/// Run a Python program inside, which says this and is warned of nothing.
+#[track_caller]
+fn check_says(script: &str, stdout: &str) {
+    let output = speculator().args([crate::support::python().as_str(), "-c", script]).output().unwrap();
+    assert_eq!((text(&output).as_str(), errors(&output).as_str()), (stdout, ""));
+}
+
 /// What is sent while a younger guess is open is held, and not overtaken by what is sent when that was right.
 #[test]
 fn nothing_overtakes_what_is_held() {
@@ -221,8 +228,7 @@ client = socket.create_connection(server.getsockname()); line, _ = server.accept
 client.send(b'a'); two = call(0x5bed, 1, 0); client.send(b'b'); call(0x5bed, 2, two); client.send(b'c')
 call(0x5bed, 2, one); print(line.recv(3, socket.MSG_WAITALL), flush=True)
 ";
-    let output = speculator().args([crate::support::python().as_str(), "-c", script]).output().unwrap();
-    assert_eq!((text(&output).as_str(), errors(&output).as_str()), ("b'abc'\n", ""));
+    check_says(script, "b'abc'\n");
 }
 
 /// A younger guess takes the connection back to what it was when that began.
@@ -243,6 +249,5 @@ print(line.recv(99)); other, name = server.accept(); print(name == late.getsockn
 call(0x5bed, 2, one)
 other.send(b'x'); print(late.recv(9)); line.close(); print(client.recv(9), flush=True)
 ";
-    let output = speculator().args([crate::support::python().as_str(), "-c", script]).output().unwrap();
-    assert_eq!((text(&output).as_str(), errors(&output).as_str()), ("b'before'\nTrue\nb'x'\nb''\n", ""));
+    check_says(script, "b'before'\nTrue\nb'x'\nb''\n");
 }
